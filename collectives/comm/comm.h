@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of a communicator, and the seam to the collective backends (host/, later nccl/). Above the
+ * seam: argument checks, groups, order of issue. Below: how data moves. Backends are listed in
+ * collectives/backends.c.
+ */
+#ifndef TT_COLL_COMM_H
+#define TT_COLL_COMM_H
+
+#include "boot/context.h"
+#include "tutti/coll.h"
+#include "tutti/comm.h"
+
+typedef enum tt_kind {
+    TT_ALL_REDUCE,
+    TT_REDUCE_SCATTER, /* with counts: the v-variant; without: n per rank */
+    TT_ALL_GATHER,
+    TT_BROADCAST,
+    TT_REDUCE,
+    TT_GATHER,
+    TT_SCATTER,
+    TT_ALL_TO_ALL, /* with counts and recv_counts: the v-variant */
+    TT_SEND,
+    TT_RECV,
+    TT_KIND_COUNT
+} tt_kind;
+const char *tt_kind_name(tt_kind kind); /* "all_reduce" */
+
+/* One call, arguments checked. */
+typedef struct tt_call {
+    tt_kind kind;
+    tutti_comm *comm;
+    const void *in;
+    void *out;
+    size_t n;
+    size_t *counts, *recv_counts; /* owned copies, or NULL */
+    tutti_dtype dtype;
+    tutti_op op;
+    int root; /* or peer */
+    tutti_stream stream;
+    uint64_t
+        seq; /* this rank's number of the call on this communicator, from 0; send/recv have none */
+} tt_call;
+void tt_call_text(const tt_call *call, char *buf,
+                  size_t cap); /* "all_reduce of 25.0 MiB f32 on comm dp" */
+
+typedef struct tt_coll_ops {
+    size_t size;
+    const char *name;
+    /* Collective over the communicator's group; fails on every rank or on none. Fills
+     * comm->backend. */
+    tutti_status (*create)(tutti_comm *comm);
+    void (*destroy)(tutti_comm *comm); /* takes a half-built one; local */
+    /*
+     * Queues the calls (all on one stream, of one group or alone) in stream order; takes over what
+     * they own, whatever the status. Inline: carries them out. Sends and receives among them make
+     * progress together.
+     */
+    tutti_status (*launch)(tt_call *calls, size_t n);
+    /* Collective, agreed. */
+    tutti_status (*mem_alloc)(tutti_comm *comm, size_t bytes, void **ptr_out);
+    tutti_status (*mem_register)(tutti_comm *comm, void *ptr, size_t bytes);
+    tutti_status (*mem_release)(tutti_comm *comm, void *ptr,
+                                bool allocated); /* free or deregister, after pending work */
+} tt_coll_ops;
+
+extern const tt_coll_ops tt_coll_host;
+const tt_coll_ops *tt_coll_select(const tt_device_ops *device); /* backends.c */
+
+/* Where the communicator's ranks are. Nodes are numbered by their first rank in this communicator.
+ */
+typedef struct tt_layout {
+    int size, nodes;
+    int *node; /* of each rank */
+    int *local; /* index of each rank within its node */
+    int *node_size; /* of each node */
+    int *node_first; /* node n's ranks are node_rank[node_first[n] ... + node_size[n]) */
+    int *node_rank;
+} tt_layout;
+
+struct tutti_comm {
+    tutti_ctx *ctx;
+    tt_group group;
+    char *name;
+    uint32_t flags; /* TUTTI_COMM_... */
+    tt_layout layout;
+    uint64_t next_seq; /* calls issued, by the issuing thread */
+    _Atomic uint32_t done_seq; /* calls carried out (low 32 bits): work on several streams keeps the
+                                  order of issue */
+    const tt_coll_ops *ops;
+    void *backend;
+};
+
+tutti_status tt_comm_create(tutti_ctx *ctx, const tt_group *group, const tutti_comm_opts *opts,
+                            tutti_comm **comm_out);
+
+/* The collectives layer's part of a context (ctx->upper). */
+typedef struct tt_upper {
+    tutti_comm *world;
+    pthread_mutex_t lock;
+    struct tt_mem_table *mem; /* registered memory of all communicators: host/memory.h */
+} tt_upper;
+
+#endif

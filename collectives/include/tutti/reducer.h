@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gradient reducer: averages gradients over a communicator while the backward pass still runs.
+ *
+ * The program describes its parameters (add), fixes the plan (commit), and in each step says which
+ * gradients are final on this rank (ready). Gradients are collected into buckets; a bucket's
+ * all-reduce is issued inside the `ready` that completes it, on the reducer's own stream, behind
+ * the producers' streams. wait(stream) makes a stream wait for all of them.
+ *
+ *   begin(micro 0 of n) ... ready ... begin(micro 1 of n) ... ready ... wait -> optimizer
+ *
+ * Membership and addresses of buckets are fixed at commit; learning (after the first step) only
+ * changes the order in which they are issued, the same on all ranks. One rank's calls on a reducer
+ * come from one thread, except `ready` and `absent`, which may come from several at once while no
+ * other communicator is used between begin and wait.
+ */
+#ifndef TUTTI_REDUCER_H
+#define TUTTI_REDUCER_H
+
+#include "tutti/coll.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_MAX_DIMS 8
+
+typedef struct tutti_reducer tutti_reducer;
+
+/* One parameter tensor. Begin with TUTTI_PARAM_INIT. */
+typedef struct tutti_param {
+    size_t size; /* sizeof(tutti_param) */
+    const char *name; /* unique within the reducer, copied */
+    tutti_dtype dtype; /* a floating-point type */
+    int ndim; /* 0 ... TUTTI_MAX_DIMS */
+    int64_t shape[TUTTI_MAX_DIMS]; /* row major */
+    void *grad; /* the gradient's memory; NULL: the reducer allocates it (tutti_reducer_grad after
+                   commit) */
+    void *param; /* the parameter's memory, broadcast at commit and compared by tutti_reducer_check;
+                    NULL: neither */
+    uint32_t group; /* the program's tag (learning-rate group ...), handed back in pieces */
+} tutti_param;
+#define TUTTI_PARAM_INIT                                                                           \
+    {                                                                                              \
+        sizeof(tutti_param), NULL, (tutti_dtype)0, 0, {0}, NULL, NULL, 0                           \
+    }
+
+enum {
+    TUTTI_REDUCER_REPRODUCIBLE = 1u << 0, /* sum in one tree over all ranks, whatever the layout */
+    TUTTI_REDUCER_COMPARE_PARAMS =
+        1u << 1 /* commit compares parameter hashes instead of broadcasting */
+};
+
+/* Zero in any field means its default; begin with TUTTI_REDUCER_OPTS_INIT. */
+typedef struct tutti_reducer_opts {
+    size_t size; /* sizeof(tutti_reducer_opts) */
+    uint32_t flags; /* TUTTI_REDUCER_... */
+    size_t bucket_bytes; /* cap of a bucket; default 25 MiB (TUTTI_BUCKET_BYTES) */
+    size_t first_bucket_bytes; /* cap of the first bucket issued; default 1 MiB */
+    const char *name; /* appears in messages, copied; NULL: "reducer" */
+} tutti_reducer_opts;
+#define TUTTI_REDUCER_OPTS_INIT                                                                    \
+    {                                                                                              \
+        sizeof(tutti_reducer_opts), 0, 0, 0, NULL                                                  \
+    }
+
+/*
+ * An empty reducer over comm (borrowed: it must outlive the reducer). opts may be NULL. Errors:
+ * ARG, NO_MEMORY, TIMEOUT, REMOTE. Collective: yes, over comm. Blocks: host. Stream: makes its own.
+ * Threads: one. Graph-capture: refused. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_create(tutti_comm *comm,
+                                                            const tutti_reducer_opts *opts,
+                                                            tutti_reducer **red_out);
+
+/*
+ * Waits for pending work, then destroys it with the gradients it allocated. NULL is ignored.
+ * Collective: yes, over comm. Blocks: host. Stream: drains its own. Threads: one. Graph-capture:
+ * refused. After a failure: allowed.
+ */
+TUTTI_API void tutti_reducer_destroy(tutti_reducer *red);
+
+/*
+ * Adds a parameter, in forward order, the same on all ranks; ids count from 0. Errors: ARG (type,
+ * shape, name taken), STATE (after commit), NO_MEMORY. Collective: no, but every rank adds the
+ * same. Blocks: no. Stream: none. Threads: one. Graph-capture: refused. After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_add(tutti_reducer *red,
+                                                         const tutti_param *param, int *id_out);
+
+/*
+ * Fixes the plan: compares the parameter lists of all ranks (a difference is shown by name),
+ * allocates gradients, then broadcasts parameters from the communicator's first rank, or compares
+ * them. Errors: ARG (no parameter), STATE, MISMATCH, NO_MEMORY, TIMEOUT, REMOTE. Collective: yes,
+ * over comm. Blocks: host. Stream: none. Threads: one. Graph-capture: refused. After a failure:
+ * refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_commit(tutti_reducer *red);
+
+/*
+ * Where parameter id's gradient lives; NULL before commit or for no such id. Constant from commit
+ * on; a view of its bucket when the reducer allocated it. Collective: no. Blocks: no. Stream: none.
+ * Threads: any. Graph-capture: allowed. After a failure: allowed.
+ */
+TUTTI_API void *tutti_reducer_grad(const tutti_reducer *red, int id);
+
+/*
+ * Begins micro-step `micro` of `n` (0 <= micro < n, n the same on all ranks). Micro 0 zeroes all
+ * gradients in stream order, so backward passes accumulate. Errors: ARG, STATE (the last step was
+ * not waited for or abandoned, micro out of order, or gradients of the last micro-step not made
+ * ready: named). Collective: logically, over comm. Blocks: no (inline: while zeroing). Stream:
+ * ordered. Threads: one. Graph-capture: allowed. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_begin(tutti_reducer *red, int micro, int n,
+                                                           tutti_stream stream);
+
+/*
+ * The gradients ids[0 ... n-1] of this micro-step are final after the work now on `stream`. Call it
+ * for every parameter in every micro-step, once. In the last micro-step a bucket is issued inside
+ * the call that completes it (in the agreed order). Errors: ARG (no such id), STATE (ready twice:
+ * named; outside begin and wait). Collective: logically, over comm. Blocks: no. Stream: behind
+ * `stream`. Threads: several at once, see above. Graph-capture: allowed. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_ready(tutti_reducer *red, const int *ids,
+                                                           size_t n, tutti_stream stream);
+
+/*
+ * In place of ready: these parameters were not used in this micro-step on this rank, which
+ * contributes what earlier micro-steps gave (zeros if none). Errors and rules as ready.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_absent(tutti_reducer *red, const int *ids,
+                                                            size_t n, tutti_stream stream);
+
+/*
+ * All-reduces n float scalars (losses, counts; at most 64 per step) at values in place, in an
+ * operation of their own beside the last bucket; valid after wait. Call it in the last micro-step
+ * before the last ready, on every rank alike, after the work now on `stream`. Errors: ARG, STATE.
+ * Collective: logically, over comm. Blocks: no. Stream: behind `stream`. Threads: one.
+ * Graph-capture: allowed. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_scalar(tutti_reducer *red, float *values,
+                                                            size_t n, tutti_op op,
+                                                            tutti_stream stream);
+
+/*
+ * Work given to `stream` from now on sees the averaged gradients (inline: returns when they are
+ * there). If gradients are missing, their buckets are still issued, filled with NaN, so that no
+ * rank hangs: this call returns MISSING and names the parameters here, and tutti_step returns it on
+ * all ranks. Errors: STATE (not in the last micro-step), MISSING, MISMATCH, TIMEOUT, REMOTE.
+ * Collective: logically, over comm. Blocks: inline host, else no. Stream: `stream` waits. Threads:
+ * one. Graph-capture: allowed. After a failure: returns it.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_wait(tutti_reducer *red, tutti_stream stream);
+
+/*
+ * Drops this step's gradients on all ranks (a bad batch, say): what was issued is waited for, the
+ * next call is begin(0, n). Errors: STATE, TIMEOUT, REMOTE. Collective: yes, over comm. Blocks:
+ * host. Stream: drains its own. Threads: one. Graph-capture: refused. After a failure: returns it.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_abandon(tutti_reducer *red);
+
+/*
+ * Compares parameter hashes over the ranks; MISMATCH names the first parameters that differ and the
+ * ranks. Call it between steps, with no work pending on parameters. Collective: yes, over comm.
+ * Blocks: host. Stream: none. Threads: one. Graph-capture: refused. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_check(tutti_reducer *red);
+
+/* What the optimizer loops over: elements [tensor_offset, tensor_offset + count) of parameter id.
+ */
+typedef struct tutti_piece {
+    int id;
+    uint32_t group;
+    int64_t tensor_offset, count;
+    int64_t state_offset; /* where the piece's optimizer state begins, in elements */
+    void *grad, *param; /* at tensor_offset; param is NULL if the tensor gave none */
+} tutti_piece;
+
+/*
+ * The pieces that this rank updates, borrowed and constant from commit on: one per tensor, in order
+ * of id; state offsets run from 0 to tutti_reducer_shard_count(). Returns their number; 0 before
+ * commit. Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a
+ * failure: allowed.
+ */
+TUTTI_API size_t tutti_reducer_pieces(const tutti_reducer *red, const tutti_piece **pieces_out);
+TUTTI_API size_t tutti_reducer_shard_count(const tutti_reducer *red);
+
+/* Times of the last finished step, seconds on this rank; fill `size` before the call. */
+typedef struct tutti_reducer_stats {
+    size_t size; /* sizeof(tutti_reducer_stats) */
+    int64_t steps; /* finished steps since commit */
+    int buckets; /* buckets of the plan */
+    size_t bytes; /* gradient bytes all-reduced per step */
+    double
+        comm_s; /* sum over buckets of the time their all-reduce ran on the communication stream */
+    double exposed_s; /* time that wait blocked the caller, or delayed its stream: communication not
+                         hidden by computation */
+    double first_ready_s; /* from begin of the last micro-step to the first bucket's issue */
+    double last_bucket_s; /* the part of comm_s of the bucket issued last */
+} tutti_reducer_stats;
+
+/*
+ * Fills *stats_out for the last step whose wait has passed (inline: the last wait). Errors: ARG,
+ * STATE (no step finished). Collective: no. Blocks: no. Stream: none. Threads: one. Graph-capture:
+ * refused. After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_stats_get(const tutti_reducer *red,
+                                                               tutti_reducer_stats *stats_out);
+
+/*
+ * Per bucket, in the order of issue of the last finished step: its bytes, when it was issued
+ * (seconds after begin of the last micro-step) and how long its all-reduce ran.
+ */
+typedef struct tutti_bucket_stats {
+    size_t bytes;
+    double issued_s, comm_s;
+} tutti_bucket_stats;
+
+/*
+ * Copies at most cap entries to out (may be NULL with cap 0) and returns the number of buckets; 0
+ * before the first finished step. Collective: no. Blocks: no. Stream: none. Threads: one.
+ * Graph-capture: refused. After a failure: allowed.
+ */
+TUTTI_API size_t tutti_reducer_bucket_stats(const tutti_reducer *red, tutti_bucket_stats *out,
+                                            size_t cap);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The context's inside: what the layers above the bootstrap share. tutti_init (collectives/init.c)
+ * makes it with tt_context_create, then adds the world communicator.
+ */
+#ifndef TT_BOOT_CONTEXT_H
+#define TT_BOOT_CONTEXT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "boot/boot.h"
+#include "boot/exchange.h"
+#include "core/thread.h"
+#include "device/device.h"
+
+#define TT_HOST_MAX 64
+
+/* One rank's place, known to all. */
+typedef struct tt_place {
+    int node; /* nodes are numbered by their first rank */
+    int local_rank; /* among the ranks of its node, in world order */
+    char host[TT_HOST_MAX];
+    uint64_t pid;
+} tt_place;
+
+/* Called on every rank at tutti_step (step >= 0), tutti_ckpt_wait (-1) and tutti_finalize (-2), in
+ * order of registration, collectively. */
+typedef tutti_status (*tt_step_hook)(struct tutti_ctx *ctx, void *arg, int64_t step);
+/* Called at tutti_finalize after the step hooks; frees arg. */
+typedef void (*tt_ctx_free_fn)(void *arg);
+
+typedef struct tt_progress
+    tt_progress; /* progress.c: the progress thread, step agreement, watch channel */
+typedef struct tt_hooks tt_hooks; /* context.c */
+
+struct tutti_ctx {
+    tt_boot *boot;
+    const tt_device_ops *dev_ops;
+    tt_device *dev;
+    tt_group world;
+    tt_place *place; /* of every world rank */
+    int node_count, local_size;
+    uint32_t flags; /* TUTTI_INIT_... */
+
+    /* settings, read once */
+    double timeout_s, warn_after_s;
+    bool check;
+    size_t chunk_bytes;
+    tt_patience caller_patience; /* of a caller that blocks in a collective */
+    tt_patience
+        worker_patience; /* of a stream's worker: gives the core to the computation at once */
+
+    /* failure: first one wins */
+    _Atomic int failed; /* a tutti_status */
+    pthread_mutex_t fail_lock;
+    char fail_text[TT_ERROR_TEXT_MAX];
+
+    _Atomic int64_t quiet_until_ns; /* tutti_expect_quiet, of any rank */
+    _Atomic uint32_t next_group_id;
+    _Atomic int64_t last_step; /* of tutti_step, for messages */
+
+    tt_progress *progress;
+    tt_hooks *hooks;
+    void *upper; /* the collectives layer's part (collectives/comm.h) */
+};
+
+tutti_status tt_context_create(const tutti_init_opts *opts,
+                               tutti_ctx **ctx_out); /* collective; fails on all ranks or on none */
+void tt_context_destroy(tutti_ctx *ctx); /* after the layers above are gone */
+
+/* OK, or the context's failure, recorded as this thread's last error. Cheap. */
+tutti_status tt_ctx_check(tutti_ctx *ctx);
+
+/* Marks the context failed (the first failure wins), with this thread's last error as text, and
+ * tells the other ranks. Returns `status`. */
+tutti_status tt_ctx_fail(tutti_ctx *ctx, tutti_status status);
+
+/* Lets messages move where there is no progress thread. Cheap where there is one. */
+void tt_ctx_poll(tutti_ctx *ctx);
+
+/* Hooks are found by key so that a layer registers once: returns the arg of an earlier
+ * registration, or NULL. */
+void *tt_ctx_hook_find(tutti_ctx *ctx, const char *key);
+tutti_status tt_ctx_hook_add(tutti_ctx *ctx, const char *key, tt_step_hook hook,
+                             tt_ctx_free_fn free_fn, void *arg);
+tutti_status tt_ctx_hooks_run(tutti_ctx *ctx, int64_t step);
+
+/* "rank 5 (node-b, local rank 1)" into a buffer; returns it. */
+const char *tt_ctx_rank_name(const tutti_ctx *ctx, int world_rank, char *buf, size_t cap);
+
+/*
+ * One bounded wait for something that other ranks bring about: gives up when the context fails or
+ * the deadline passes. tt_op_wait_once returns OK to go on waiting. `late` is asked for the text of
+ * who is late ("rank 5 (node b) has not arrived"), for the warning and for the error; it may return
+ * false ("nobody: it just ended").
+ */
+typedef bool (*tt_late_fn)(void *arg, char *buf, size_t cap);
+typedef struct tt_op_wait {
+    tutti_ctx *ctx;
+    const char *what; /* "all_reduce of 25 MiB on comm dp" */
+    tt_late_fn late;
+    void *late_arg;
+    tt_wait wait;
+    bool warned;
+} tt_op_wait;
+void tt_op_wait_begin(tt_op_wait *w, tutti_ctx *ctx, const tt_patience *patience, const char *what,
+                      tt_late_fn late, void *late_arg);
+tutti_status tt_op_wait_once(tt_op_wait *w, _Atomic uint32_t *word, uint32_t seen);
+
+/* Waits for a request of the bootstrap. */
+tutti_status tt_req_wait(tutti_ctx *ctx, tt_req *req, const tt_patience *patience, const char *what,
+                         size_t *bytes_out);
+
+#endif

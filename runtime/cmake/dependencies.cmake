@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+find_package(Threads REQUIRED)
+find_package(MPI REQUIRED COMPONENTS C)
+find_package(PkgConfig REQUIRED)
+# Serial HDF5 by its own name: the plain hdf5.pc may point to the MPI flavour, whose headers drag in mpi.h.
+pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash>=0.8.0)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
+if(TUTTI_EXAMPLES)
+    pkg_search_module(OPENBLAS IMPORTED_TARGET openblas)
+endif()
+if(TUTTI_TESTS)
+    pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+endif()

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The one table of environment variables. Every TUTTI_* variable is a row of TT_ENV_TABLE; nothing
+ * else calls getenv for one. docs/environment.md is generated from it (`tutti env --markdown`).
+ * Values are read anew at each call, so that several contexts and tests in one process may differ;
+ * hot paths cache them.
+ */
+#ifndef TT_CORE_ENV_H
+#define TT_CORE_ENV_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "core/status.h"
+
+typedef enum tt_env_type {
+    TT_ENV_STRING,
+    TT_ENV_BOOL,
+    TT_ENV_INT,
+    TT_ENV_SECONDS,
+    TT_ENV_BYTES
+} tt_env_type;
+
+/* X(id, type, default text, must agree over ranks, help) */
+#define TT_ENV_TABLE(X)                                                                            \
+    X(BACKEND, TT_ENV_STRING, "auto", true, "auto, host or cuda: where collectives run")           \
+    X(BUCKET_BYTES, TT_ENV_BYTES, "25M", true,                                                     \
+      "cap of a gradient bucket when the program gives none")                                      \
+    X(CHECK, TT_ENV_BOOL, "0", true,                                                               \
+      "1: compare op, count, dtype and root of every collective over all ranks, also across "      \
+      "nodes (blocks the host)")                                                                   \
+    X(CHUNK_BYTES, TT_ENV_BYTES, "256K", true,                                                     \
+      "piece in which plain memory is staged and nodes exchange data")                             \
+    X(CKPT_BLOCK_BYTES, TT_ENV_BYTES, "4M", true,                                                  \
+      "bytes covered by one checksum of a checkpoint file")                                        \
+    X(INIT_TIMEOUT, TT_ENV_SECONDS, "300", true,                                                   \
+      "seconds that tutti_init waits for the other ranks")                                         \
+    X(LOG, TT_ENV_STRING, "warn", false,                                                           \
+      "levels: error, warn, info, debug, trace; a comma list may add subsys:level (core, boot, "   \
+      "dev, topo, coll, red, ckpt, trace)")                                                        \
+    X(LOG_FILE, TT_ENV_STRING, "", false,                                                          \
+      "file for the log instead of standard error; %h host, %r rank, %p process")                  \
+    X(NODES, TT_ENV_STRING, "", false, "2x4 or 3,1,4: fake nodes for the threads bootstrap")       \
+    X(REPRODUCIBLE, TT_ENV_BOOL, "0", true,                                                        \
+      "1: the world communicator sums in one tree over all ranks, whatever the layout")            \
+    X(SHM_DIR, TT_ENV_STRING, "/dev/shm", false, "where shared memory is made; a tmpfs")           \
+    X(SPIN_US, TT_ENV_INT, "-1", false,                                                            \
+      "microseconds a waiting rank spins before it yields the core; -1: by the number of ranks "   \
+      "per core")                                                                                  \
+    X(TIMEOUT, TT_ENV_SECONDS, "600", true,                                                        \
+      "seconds after which an operation that does not finish fails the job; 0: never")             \
+    X(WARN_AFTER, TT_ENV_SECONDS, "30", false,                                                     \
+      "seconds after which a waiting operation says who is late; 0: never")
+
+typedef enum tt_env_id {
+#define TT_ENV_ID(id, type, def, agree, help) TT_ENV_##id,
+    TT_ENV_TABLE(TT_ENV_ID)
+#undef TT_ENV_ID
+        TT_ENV_COUNT
+} tt_env_id;
+
+typedef struct tt_env_row {
+    const char *name; /* "TUTTI_..." */
+    tt_env_type type;
+    const char *def;
+    bool must_agree;
+    const char *help;
+} tt_env_row;
+
+const tt_env_row *tt_env_rows(void); /* TT_ENV_COUNT of them */
+
+/* The value in force; a malformed one is ARG, the text names the variable and what was expected. */
+tutti_status
+tt_env_get_string(tt_env_id id,
+                  const char **value_out); /* borrowed from the environment or the table */
+tutti_status tt_env_get_bool(tt_env_id id, bool *value_out);
+tutti_status tt_env_get_int(tt_env_id id, long long *value_out);
+tutti_status tt_env_get_seconds(tt_env_id id, double *value_out);
+tutti_status tt_env_get_bytes(tt_env_id id, size_t *value_out); /* 4096, 64K, 25M, 1G: binary */
+
+/* Checks every variable: all values parse (else ARG); unknown TUTTI_* names warn once with the
+ * nearest known name. */
+tutti_status tt_env_check(void);
+
+/* Parsers shared with command lines. */
+tutti_status tt_parse_bytes(const char *text, size_t *value_out);
+
+/* The table as the Markdown page docs/environment.md. */
+void tt_env_markdown(FILE *out);
+
+#endif

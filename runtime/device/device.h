@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The device seam: what a backend (host, CUDA) gives for streams, events and copies. Streams come
+ * by value; the inline stream ({0}) is accepted by the host backend in every call (work is done
+ * before the call returns) and refused with ARG by CUDA.
+ *
+ * Backends are listed in backends.c, the only file here that knows what was compiled in.
+ */
+#ifndef TT_DEVICE_DEVICE_H
+#define TT_DEVICE_DEVICE_H
+
+#include "core/status.h"
+#include "tutti/stream.h"
+
+typedef struct tt_device tt_device;
+typedef struct tt_event tt_event;
+
+/* Work on a stream; a status other than OK fails the stream's later work and is handed to
+ * `on_error` once. */
+typedef tutti_status (*tt_work_fn)(void *arg);
+
+/* What the owner of a device gives it. */
+typedef struct tt_device_owner {
+    void *arg;
+    void (*on_error)(void *arg, tutti_status status,
+                     const char *text); /* work on a stream failed; any thread */
+    tutti_status (*check)(
+        void *arg); /* OK, or the failure (recorded as last error) that must end a host wait */
+    void (*on_thread)(void *arg); /* a worker thread has started (log identity) */
+} tt_device_owner;
+
+typedef struct tt_device_ops {
+    size_t size;
+    const char *name; /* "host", "cuda" */
+    tutti_backend kind;
+    /* Chooses the device for this local rank. Fails locally: the caller agrees. */
+    tutti_status (*open)(const tt_device_owner *owner, int local_rank, int local_size,
+                         tt_device **dev_out);
+    void (*close)(tt_device *dev); /* streams still there are drained and destroyed; takes NULL */
+    int (*ordinal)(const tt_device *dev);
+
+    tutti_status (*stream_create)(tt_device *dev, const char *name, int priority,
+                                  tutti_stream *out);
+    void (*stream_destroy)(tt_device *dev, tutti_stream stream);
+    tutti_status (*stream_check)(tt_device *dev,
+                                 tutti_stream stream); /* ARG if it is no stream of this device */
+    tutti_status (*stream_sync)(tt_device *dev, tutti_stream stream);
+    /* Queues host work in stream order: never blocks on a real stream; inline runs it at once and
+     * returns its status. */
+    tutti_status (*stream_call)(tt_device *dev, tutti_stream stream, tt_work_fn fn, void *arg);
+
+    /* Events remember a point of a stream; an event never recorded counts as passed. Recording
+     * again moves it. */
+    tutti_status (*event_create)(tt_device *dev, bool timing, tt_event **out);
+    void (*event_destroy)(
+        tt_device *dev,
+        tt_event *event); /* takes NULL; must have passed or never be waited for again */
+    tutti_status (*event_record)(tt_device *dev, tt_event *event, tutti_stream stream);
+    tutti_status (*event_wait)(tt_device *dev, tt_event *event,
+                               tutti_stream stream); /* stream waits; inline: the caller */
+    tutti_status (*event_query)(tt_device *dev, tt_event *event, bool *passed_out);
+    tutti_status (*event_elapsed)(tt_device *dev, tt_event *from, tt_event *to,
+                                  double *seconds_out); /* STATE if not passed */
+
+    tutti_status (*copy)(tt_device *dev, void *dst, const void *src, size_t bytes,
+                         tutti_stream stream); /* host or device memory, either way */
+    tutti_status (*zero)(tt_device *dev, void *dst, size_t bytes, tutti_stream stream);
+    /* n elements of a floating-point dtype become NaN. */
+    tutti_status (*fill_nan)(tt_device *dev, void *dst, size_t n, tutti_dtype dtype,
+                             tutti_stream stream);
+} tt_device_ops;
+
+/* Every backend's struct begins with this. */
+struct tt_device {
+    const tt_device_ops *ops;
+    tt_device_owner owner;
+};
+
+/*
+ * Picks the backend: `wanted`, else TUTTI_BACKEND, else CUDA where it works, else host (design in
+ * docs/architecture.md). UNSUPPORTED names why a backend asked for cannot be had. *note_out gets
+ * one line to print about the choice, or "".
+ */
+tutti_status tt_device_select(tutti_backend wanted, const tt_device_ops **ops_out, char *note_out,
+                              size_t note_cap);
+
+extern const tt_device_ops tt_device_host;
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sharded checkpoints: one directory per step, one HDF5 file per writing rank, a manifest, and an
+ * index HDF5 that shows every tensor whole to h5py, h5dump and the like. A checkpoint is there
+ * completely or not at all; what N ranks wrote, any M ranks load.
+ *
+ * Tensors are boxes of named global tensors: every rank adds the box it holds. Equal boxes of
+ * several ranks are replicas (written once) unless marked per rank. Nothing that a load reads is
+ * trusted: names, sizes, shapes and checksums are verified before data is handed out.
+ */
+#ifndef TUTTI_CKPT_H
+#define TUTTI_CKPT_H
+
+#include "tutti/stream.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_CKPT_MAX_DIMS 8
+
+typedef struct tutti_ckpt tutti_ckpt;
+typedef struct tutti_ckpt_reader tutti_ckpt_reader;
+
+enum {
+    TUTTI_CKPT_PER_RANK =
+        1u << 0, /* every rank's value is its own, kept apart by rank (random-number state) */
+    TUTTI_CKPT_SAME = 1u << 1 /* bytes: the same on all ranks, kept once */
+};
+
+/* A box of a global tensor: elements offset ... offset+extent of a tensor of `shape`, row major and
+ * dense at data. Begin with TUTTI_TENSOR_INIT. */
+typedef struct tutti_tensor {
+    size_t size; /* sizeof(tutti_tensor) */
+    const char *
+        name; /* [A-Za-z0-9._/-], at most 200 bytes, '/' makes groups; no empty, "." or ".." part */
+    tutti_dtype dtype;
+    int ndim; /* 0 (a scalar) ... TUTTI_CKPT_MAX_DIMS */
+    int64_t shape[TUTTI_CKPT_MAX_DIMS], offset[TUTTI_CKPT_MAX_DIMS];
+    int64_t extent[TUTTI_CKPT_MAX_DIMS]; /* all zero with all-zero offset: the whole tensor */
+    void *data;
+    uint32_t flags; /* 0 or TUTTI_CKPT_PER_RANK */
+} tutti_tensor;
+#define TUTTI_TENSOR_INIT                                                                          \
+    {                                                                                              \
+        sizeof(tutti_tensor), NULL, (tutti_dtype)0, 0, {0}, {0}, {0}, NULL, 0                      \
+    }
+
+enum {
+    TUTTI_CKPT_SYNC = 1u << 0
+}; /* commit returns when the checkpoint is durable and committed */
+
+/* Zero in any field means its default; begin with TUTTI_CKPT_SAVE_OPTS_INIT. */
+typedef struct tutti_ckpt_save_opts {
+    size_t size; /* sizeof(tutti_ckpt_save_opts) */
+    uint32_t flags; /* TUTTI_CKPT_SYNC */
+    int keep_last; /* after the commit remove all but the newest K checkpoints (at least 1); default
+                      0: keep all */
+} tutti_ckpt_save_opts;
+#define TUTTI_CKPT_SAVE_OPTS_INIT                                                                  \
+    {                                                                                              \
+        sizeof(tutti_ckpt_save_opts), 0, 0                                                         \
+    }
+
+/*
+ * Begins the checkpoint of step `step` (>= 0) in directory dir (made if missing, equal on all
+ * ranks). Waits for an earlier save that is still being written. Errors: ARG, STATE (one is begun
+ * already), IO, NO_SPACE, and those of the earlier save; on a failed context its first failure:
+ * NaNs are never saved. Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one
+ * that called tutti_init. Graph-capture: refused. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_begin(tutti_ctx *ctx, const char *dir,
+                                                        int64_t step, tutti_ckpt **ck_out);
+
+/*
+ * Adds this rank's box of a tensor. tensor->data is read by tutti_ckpt_commit, in stream order.
+ * Errors: ARG, NO_MEMORY. Collective: no. Blocks: no. Stream: none. Threads: one. Graph-capture:
+ * refused. After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add(tutti_ckpt *ck, const tutti_tensor *tensor);
+
+/*
+ * Adds a small value (at most 16 MiB), copied at once. flags: TUTTI_CKPT_SAME or
+ * TUTTI_CKPT_PER_RANK. Errors: ARG, NO_MEMORY. Collective: no, but every rank adds the same names.
+ * Blocks: no. Stream: none. Threads: one. Graph-capture: refused. After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add_bytes(tutti_ckpt *ck, const char *name,
+                                                            const void *data, size_t bytes,
+                                                            uint32_t flags);
+
+/*
+ * Copies the data in stream order (it may change again after that) and hands it to the writer
+ * thread; ck is gone whatever the status. The checkpoint is committed at a later tutti_step,
+ * tutti_ckpt_wait or tutti_finalize, or here with TUTTI_CKPT_SYNC. The boxes of all ranks must
+ * cover every tensor exactly once (replicas aside). opts may be NULL. Errors: ARG (boxes overlap or
+ * leave holes, shapes differ: named), NO_MEMORY, IO, NO_SPACE, TIMEOUT, REMOTE. After an error the
+ * previous checkpoint is untouched and nothing of this one is left. Collective: yes, over the job.
+ * Blocks: host, for the copy (inline stream). Stream: ordered. Threads: the one that called
+ * tutti_init. Graph-capture: refused. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
+                                                         const tutti_ckpt_save_opts *opts);
+
+/*
+ * Waits until no save is being written and all that were handed over are committed or failed.
+ * *last_durable_step_out (may be NULL) gets the newest step committed by this context, -1 if none.
+ * Errors: those of a failed save (each reported once), TIMEOUT, REMOTE. Collective: yes, over the
+ * job. Blocks: host. Stream: none. Threads: the one that called tutti_init. Graph-capture: refused.
+ * After a failure: returns it.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_wait(tutti_ctx *ctx,
+                                                       int64_t *last_durable_step_out);
+
+/*
+ * Opens the checkpoint of `step` in dir; -1 takes the newest valid one (one that is damaged is
+ * passed over with a loud message). Errors, the same on all ranks: NOT_FOUND (no directory or no
+ * checkpoint: a fresh start), CORRUPT (the step asked for, or every one there, is damaged), IO.
+ * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
+ * tutti_init. Graph-capture: refused. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_open(tutti_ctx *ctx, const char *dir,
+                                                       int64_t step, tutti_ckpt_reader **rd_out);
+
+/*
+ * The step of an open checkpoint and the number of ranks that wrote it.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
+ */
+TUTTI_API int64_t tutti_ckpt_step(const tutti_ckpt_reader *rd);
+TUTTI_API int tutti_ckpt_world(const tutti_ckpt_reader *rd);
+
+/*
+ * Name, dtype, ndim and shape of a stored tensor (info_out->name is borrowed from rd; extent is the
+ * shape). Errors: ARG, NOT_FOUND. Collective: no. Blocks: no. Stream: none. Threads: any.
+ * Graph-capture: allowed. After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_stat(const tutti_ckpt_reader *rd,
+                                                       const char *name, tutti_tensor *info_out);
+
+/*
+ * Reads this rank's boxes tensors[0 ... n-1] (ranks may ask for different boxes); each must lie
+ * within the stored tensor and have its shape and dtype. Stored checksums of all that is touched
+ * are verified first. Data is there when the call returns; `stream` orders it behind earlier work
+ * on the buffers. Errors, the same on all ranks: ARG, NOT_FOUND, SHAPE, CORRUPT, IO; buffers are
+ * then unspecified. Collective: yes, over the job. Blocks: host. Stream: ordered. Threads: the one
+ * that called tutti_init. Graph-capture: refused. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_read(tutti_ckpt_reader *rd,
+                                                       const tutti_tensor *tensors, size_t n,
+                                                       tutti_stream stream);
+
+/*
+ * Reads a value stored by tutti_ckpt_add_bytes. saved_rank: whose, for TUTTI_CKPT_PER_RANK values;
+ * ignored for TUTTI_CKPT_SAME. *bytes_out (may be NULL) gets its size; cap too small is ARG and
+ * says the size. Errors: ARG, NOT_FOUND, CORRUPT, IO. Collective: no. Blocks: host. Stream: none.
+ * Threads: one. Graph-capture: refused. After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_read_bytes(tutti_ckpt_reader *rd,
+                                                             const char *name, int saved_rank,
+                                                             void *buf, size_t cap,
+                                                             size_t *bytes_out);
+
+/*
+ * Closes it. NULL is ignored.
+ * Collective: no. Blocks: no. Stream: none. Threads: one. Graph-capture: allowed. After a failure:
+ * allowed.
+ */
+TUTTI_API void tutti_ckpt_close(tutti_ckpt_reader *rd);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tt_test.h"
+
+#include <pthread.h>
+
+enum { MAX_RANKS = 64 };
+
+typedef struct job {
+    tt_body body;
+    bool init;
+    tt_rank rank[MAX_RANKS];
+} job;
+
+typedef struct start {
+    job *job;
+    tt_rank *rank;
+} start;
+
+static char report[1200];
+
+void tt_say(tt_rank *r, const char *fmt, ...)
+{
+    va_list args;
+    if (r->failed)
+        return;
+    r->failed = true;
+    va_start(args, fmt);
+    vsnprintf(r->message, sizeof r->message, fmt, args);
+    va_end(args);
+}
+
+static void with_context(tt_rank *r, tt_body body)
+{
+    tutti_init_opts opts = TUTTI_INIT_OPTS_INIT;
+    tutti_ctx *ctx;
+    opts.threads = r->threads;
+    opts.rank = r->rank;
+    opts.flags = TUTTI_INIT_NO_SIGNALS;
+    TT_EXPECT_OK(r, tutti_init(&opts, &r->ctx));
+    ctx = r->ctx;
+    r->comm = tutti_world(ctx);
+    body(r);
+    tutti_status status = tutti_finalize(ctx);
+    if (status != TUTTI_OK && r->ctx != NULL)
+        tt_say(r, "tutti_finalize: %s: %s", tutti_status_name(status), tutti_last_error());
+}
+
+static void *rank_main(void *arg)
+{
+    start *s = arg;
+    if (s->job->init)
+        with_context(s->rank, s->job->body);
+    else
+        s->job->body(s->rank);
+    return NULL;
+}
+
+static const char *run(int n, const char *nodes, tt_body body, void *arg, bool init)
+{
+    job *j = calloc(1, sizeof *j);
+    start starts[MAX_RANKS];
+    pthread_t thread[MAX_RANKS];
+    tutti_threads *threads;
+
+    if (nodes != NULL)
+        setenv("TUTTI_NODES", nodes, 1);
+    else
+        unsetenv("TUTTI_NODES");
+    if (j == NULL || n > MAX_RANKS || tutti_threads_create(n, &threads) != TUTTI_OK) {
+        snprintf(report, sizeof report, "cannot make %d thread ranks: %s", n, tutti_last_error());
+        free(j);
+        return report;
+    }
+    j->body = body;
+    j->init = init;
+    for (int i = 0; i < n; i++) {
+        j->rank[i] = (tt_rank){.rank = i, .size = n, .threads = threads, .arg = arg};
+        starts[i] = (start){j, &j->rank[i]};
+        if (pthread_create(&thread[i], NULL, rank_main, &starts[i]) != 0)
+            abort();
+    }
+    report[0] = '\0';
+    for (int i = 0; i < n; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < n && report[0] == '\0'; i++)
+        if (j->rank[i].failed)
+            snprintf(report, sizeof report, "rank %d of %d: %s", i, n, j->rank[i].message);
+    tutti_threads_destroy(threads);
+    free(j);
+    return report;
+}
+
+const char *tt_ranks_run(int n, const char *nodes, tt_body body, void *arg)
+{
+    return run(n, nodes, body, arg, true);
+}
+
+const char *tt_threads_run(int n, const char *nodes, tt_body body, void *arg)
+{
+    return run(n, nodes, body, arg, false);
+}
+
+uint64_t tt_rand(tt_rng *rng)
+{
+    uint64_t z = (rng->state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+uint64_t tt_rand_below(tt_rng *rng, uint64_t limit)
+{
+    return tt_rand(rng) % limit;
+}

@@ -94,6 +94,10 @@ struct tutti_comm {
 tutti_status tt_comm_create(tutti_ctx *ctx, const tt_group *group, const tutti_comm_opts *opts,
                             tutti_comm **comm_out);
 
+/* Waits until this rank's calls on the communicator are carried out. Ends when the context fails.
+ */
+tutti_status tt_comm_drain(tutti_comm *comm);
+
 /* The collectives layer's part of a context (ctx->upper). */
 typedef struct tt_upper {
     tutti_comm *world;

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that the ranks of a node share: tutti_alloc and tutti_register on the host backend. Each
+ * rank of a context keeps a table of what it registered; for every registration it has mapped the
+ * memory of the peers on its node. Ranks name a place to each other by {registration, offset},
+ * because buffers may lie at different offsets and addresses on different ranks.
+ */
+#ifndef TT_HOST_MEMORY_H
+#define TT_HOST_MEMORY_H
+
+#include "comm/comm.h"
+
+typedef struct tt_mem_table tt_mem_table;
+typedef struct tt_mem_reg tt_mem_reg;
+
+/* The table of a context, in tt_upper.mem. Destroying it gives back what was never released. */
+tutti_status tt_mem_table_create(tt_mem_table **table_out);
+void tt_mem_table_destroy(tt_mem_table *table); /* takes NULL */
+
+/* The slots of tt_coll_ops. Collective over comm, agreed: fail on every rank or on none. */
+tutti_status tt_mem_alloc(tutti_comm *comm, size_t bytes, void **ptr_out);
+tutti_status tt_mem_register(tutti_comm *comm, void *ptr, size_t bytes);
+tutti_status tt_mem_release(tutti_comm *comm, void *ptr, bool allocated);
+
+/*
+ * The registration that holds [ptr, ptr + bytes) and is known to all members of comm; NULL if there
+ * is none. Any thread. Valid until it is released, which waits for the work pending on its
+ * communicator.
+ */
+const tt_mem_reg *tt_mem_find(tt_upper *upper, tutti_comm *comm, const void *ptr, size_t bytes);
+
+/* A place in registered memory as other ranks understand it. id 0 is none. */
+typedef struct tt_mem_place {
+    uint64_t id, offset;
+} tt_mem_place;
+tt_mem_place tt_mem_describe(const tt_mem_reg *reg, const void *ptr);
+
+/*
+ * Where [offset, offset + bytes) of world_rank's memory in registration `id` lies in this process;
+ * NULL if there is no such registration, the rank is not on this node or the range is outside. Any
+ * thread.
+ */
+void *tt_mem_resolve(tt_upper *upper, tt_mem_place place, int world_rank, size_t bytes);
+
+#endif

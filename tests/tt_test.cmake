@@ -1,19 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-# tutti_test(NAME n SOURCES f... [LINK lib...] [NP 1 2 4] [ARGS a...] [LABELS l...] [TIMEOUT s] [ENV V=1...])
-# Registers the program once, or, with NP, once per number of MPI ranks as n.npK. The program has the internal headers at hand.
-# A test that exits 77 is skipped.
+# tutti_test(NAME n SOURCES f... [LINK lib...] [NP 1 2 4] [ARGS a...] [LABELS l...] [TIMEOUT s] [ENV V=1...]
+#            [PROCESSORS p])
+# Registers the program once, or, with NP, once per number of MPI ranks as n.npK. The program has the internal headers at
+# hand. A test that exits 77 is skipped.
+#
+# Labels: the area whose time tests/run adds up (house, main, cuda, topology, collectives, parallel, checkpoint) comes from
+# the folder (TT_AREA, see CMakeLists.txt) unless LABELS names one. `sanitize`: built and run under the sanitizers too; a
+# sanitizer build has these tests only. `long`: runs on demand only (`sh tests/run --long`, `ctest -L long`).
 find_program(TT_MPIRUN mpirun REQUIRED)
 set(TT_MPIRUN_FLAGS --oversubscribe --bind-to none)
 execute_process(COMMAND id -u OUTPUT_VARIABLE tt_uid OUTPUT_STRIP_TRAILING_WHITESPACE)
 if(tt_uid STREQUAL "0")
     list(APPEND TT_MPIRUN_FLAGS --allow-run-as-root)
 endif()
+set(TT_AREAS house main cuda topology collectives parallel checkpoint)
+
+# The labels of a test: those given, and the folder's area if none of them is one.
+function(tt_labels out)
+    set(labels ${ARGN})
+    foreach(area ${TT_AREAS})
+        if(area IN_LIST labels)
+            set(${out} "${labels}" PARENT_SCOPE)
+            return()
+        endif()
+    endforeach()
+    set(${out} "${TT_AREA};${labels}" PARENT_SCOPE)
+endfunction()
+
+# A sanitizer build describes its tests in sanitized.cmake as well, under asan.NAME or tsan.NAME: the release build's ctest
+# reads that file when tests/run asks for it, so that one ctest run covers all builds.
+if(TUTTI_SANITIZE STREQUAL "thread")
+    set(TT_SANITIZER tsan)
+    set(TT_SANITIZER_ENV "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${CMAKE_CURRENT_SOURCE_DIR}/support/tsan.supp")
+elseif(TUTTI_SANITIZE)
+    set(TT_SANITIZER asan)
+    set(TT_SANITIZER_ENV "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
+        "UBSAN_OPTIONS=print_stacktrace=1" "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/support/lsan.supp")
+endif()
+set(TT_SANITIZED_LIST ${PROJECT_BINARY_DIR}/sanitized.cmake)
+if(TT_SANITIZER)
+    file(WRITE ${TT_SANITIZED_LIST} "# Written by tests/tt_test.cmake: the tests of this ${TT_SANITIZER} build\n")
+endif()
+
+function(tt_sanitized_entry name exe timeout processors labels env args)
+    set(entry ${TT_SANITIZER}.${name})
+    list(TRANSFORM args REPLACE "(.+)" " \"\\1\"")
+    list(JOIN args "" args)
+    file(APPEND ${TT_SANITIZED_LIST} "add_test([=[${entry}]=] \"${PROJECT_BINARY_DIR}/tests/${exe}\"${args})\n"
+        "set_tests_properties([=[${entry}]=] PROPERTIES TIMEOUT ${timeout} PROCESSORS ${processors} SKIP_RETURN_CODE 77 "
+        "LABELS \"${labels}\" ENVIRONMENT \"${env}\" WORKING_DIRECTORY \"${CMAKE_CURRENT_BINARY_DIR}\")\n")
+endfunction()
 
 function(tutti_test)
-    cmake_parse_arguments(T "" "NAME;TIMEOUT" "SOURCES;LINK;NP;ARGS;LABELS;ENV" ${ARGN})
+    cmake_parse_arguments(T "" "NAME;TIMEOUT;PROCESSORS" "SOURCES;LINK;NP;ARGS;LABELS;ENV" ${ARGN})
+    if(T_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "tutti_test(${T_NAME}): what is ${T_UNPARSED_ARGUMENTS}?")
+    endif()
+    if(TT_SANITIZER AND (T_NP OR NOT "sanitize" IN_LIST T_LABELS))
+        return()
+    endif()
     if(NOT T_TIMEOUT)
         set(T_TIMEOUT 120)
     endif()
+    if(NOT T_PROCESSORS)
+        set(T_PROCESSORS 1)
+    endif()
+    if(TT_SANITIZER)
+        math(EXPR T_TIMEOUT "5 * ${T_TIMEOUT}")
+        list(APPEND T_ENV ${TT_SANITIZER_ENV})
+    endif()
+    tt_labels(labels ${T_LABELS})
     string(REPLACE "." "_" exe t_${T_NAME})
     add_executable(${exe} ${T_SOURCES})
     target_include_directories(${exe} PRIVATE ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR}/collectives)
@@ -29,6 +85,28 @@ function(tutti_test)
     else()
         add_test(NAME ${T_NAME} COMMAND ${exe} ${T_ARGS})
         set(names ${T_NAME})
+        set_tests_properties(${T_NAME} PROPERTIES PROCESSORS ${T_PROCESSORS})
+        if(TT_SANITIZER)
+            tt_sanitized_entry(${T_NAME} ${exe} ${T_TIMEOUT} ${T_PROCESSORS} "${labels}" "${T_ENV}" "${T_ARGS}")
+        endif()
     endif()
-    set_tests_properties(${names} PROPERTIES TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77 LABELS "${T_LABELS}" ENVIRONMENT "${T_ENV}")
+    set_tests_properties(${names} PROPERTIES TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77 LABELS "${labels}" ENVIRONMENT "${T_ENV}")
+endfunction()
+
+# tutti_check(NAME n COMMAND c... [LABELS l...] [TIMEOUT s] [PROCESSORS p] [ENV V=1...]): any other command as a test.
+function(tutti_check)
+    cmake_parse_arguments(T "" "NAME;TIMEOUT;PROCESSORS" "COMMAND;LABELS;ENV" ${ARGN})
+    if(T_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "tutti_check(${T_NAME}): what is ${T_UNPARSED_ARGUMENTS}?")
+    endif()
+    if(NOT T_TIMEOUT)
+        set(T_TIMEOUT 120)
+    endif()
+    if(NOT T_PROCESSORS)
+        set(T_PROCESSORS 1)
+    endif()
+    tt_labels(labels ${T_LABELS})
+    add_test(NAME ${T_NAME} COMMAND ${T_COMMAND})
+    set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS ${T_PROCESSORS}
+        LABELS "${labels}" ENVIRONMENT "${T_ENV}")
 endfunction()

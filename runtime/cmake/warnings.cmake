@@ -7,8 +7,10 @@ if(TUTTI_WERROR)
     target_compile_options(tutti_build_flags INTERFACE -Werror)
 endif()
 if(TUTTI_SANITIZE)
-    target_compile_options(tutti_build_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g
-        $<$<NOT:$<STREQUAL:${TUTTI_SANITIZE},thread>>:-fno-sanitize-recover=all>)
+    target_compile_options(tutti_build_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g)
+    if(NOT TUTTI_SANITIZE STREQUAL "thread")
+        target_compile_options(tutti_build_flags INTERFACE -fno-sanitize-recover=all)
+    endif()
     target_link_options(tutti_build_flags INTERFACE -fsanitize=${TUTTI_SANITIZE})
 endif()
 # Sums are promised bit for bit: no fused multiply-add that one compiler makes and another does not, no reassociation.

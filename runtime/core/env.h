@@ -33,6 +33,9 @@ typedef enum tt_env_type {
       "piece in which plain memory is staged and nodes exchange data")                             \
     X(CKPT_BLOCK_BYTES, TT_ENV_BYTES, "4M", true,                                                  \
       "bytes covered by one checksum of a checkpoint file")                                        \
+    X(HOST_ID, TT_ENV_STRING, "", false,                                                           \
+      "name of this machine in place of its boot id, mount namespace and host name: ranks with "   \
+      "equal ones share a node")                                                                   \
     X(INIT_TIMEOUT, TT_ENV_SECONDS, "300", true,                                                   \
       "seconds that tutti_init waits for the other ranks")                                         \
     X(LOG, TT_ENV_STRING, "warn", false,                                                           \
@@ -78,12 +81,19 @@ tutti_status tt_env_get_int(tt_env_id id, long long *value_out);
 tutti_status tt_env_get_seconds(tt_env_id id, double *value_out);
 tutti_status tt_env_get_bytes(tt_env_id id, size_t *value_out); /* 4096, 64K, 25M, 1G: binary */
 
-/* Checks every variable: all values parse (else ARG); unknown TUTTI_* names warn once with the
- * nearest known name. */
+/* Checks every variable: all values parse (else ARG). An empty value counts as not set. */
 tutti_status tt_env_check(void);
 
-/* Parsers shared with command lines. */
+/* Warns, once in a process, of TUTTI_* names that are no row, with the nearest known name. */
+void tt_env_warn_unknown(void);
+/* The known name nearest to `name`, or NULL when none is near. */
+const char *tt_env_nearest(const char *name);
+
+/* Parsers shared with command lines. Text that is malformed or out of range is ARG. */
 tutti_status tt_parse_bytes(const char *text, size_t *value_out);
+tutti_status tt_parse_seconds(const char *text, double *value_out); /* 30, 0.5 */
+tutti_status tt_parse_bool(const char *text, bool *value_out); /* 0 1 no yes off on false true */
+tutti_status tt_parse_int(const char *text, long long *value_out);
 
 /* The table as the Markdown page docs/environment.md. */
 void tt_env_markdown(FILE *out);

@@ -30,6 +30,12 @@ typedef enum tt_log_subsys {
     TT_SUBSYS_COUNT
 } tt_log_subsys;
 
+/* "warn,coll:trace" into a level for each subsystem; ARG if malformed. */
+tutti_status tt_log_parse(const char *text, int levels_out[TT_SUBSYS_COUNT]);
+/* Reads TUTTI_LOG and TUTTI_LOG_FILE anew; a malformed TUTTI_LOG counts as its default. The first
+ * line logged does this too. */
+void tt_log_reload(void);
+
 bool tt_log_on(tt_log_level level, tt_log_subsys subsys);
 void tt_log_write(tt_log_level level, tt_log_subsys subsys, const char *fmt, ...) TT_PRINTF(3, 4);
 

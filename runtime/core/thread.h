@@ -41,7 +41,8 @@ typedef struct tt_wait {
     const tt_patience *patience;
     int64_t started_ns; /* 0 until the clock was first read */
     int64_t sleep_ns;
-    uint32_t rounds;
+    uint32_t rounds; /* of the phase */
+    bool spun; /* the busy phase is over */
 } tt_wait;
 static inline void tt_wait_begin(tt_wait *wait, const tt_patience *patience)
 {
@@ -49,9 +50,10 @@ static inline void tt_wait_begin(tt_wait *wait, const tt_patience *patience)
     wait->started_ns = 0;
     wait->sleep_ns = patience->sleep_min_ns;
     wait->rounds = 0;
+    wait->spun = false;
 }
 /* Relaxes, yields or sleeps; with word != NULL sleeps on it while *word == seen. Returns
- * nanoseconds since the wait began (0 while the clock is not yet read). */
+ * nanoseconds since the wait began (0 between readings of the clock). */
 int64_t tt_wait_once(tt_wait *wait, _Atomic uint32_t *word, uint32_t seen);
 
 #endif

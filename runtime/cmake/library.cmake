@@ -8,7 +8,9 @@ target_link_libraries(tutti_objects PRIVATE tutti_build_flags ${tutti_private_li
 
 add_library(tutti SHARED $<TARGET_OBJECTS:tutti_objects>)
 add_library(tutti_static STATIC $<TARGET_OBJECTS:tutti_objects>)
-set_target_properties(tutti PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+# Before 1.0 each minor version may break the ABI.
+set_target_properties(tutti PROPERTIES VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 set_target_properties(tutti_static PROPERTIES OUTPUT_NAME tutti)
 foreach(lib tutti tutti_static)
     add_library(tutti::${lib} ALIAS ${lib})
@@ -21,15 +23,44 @@ target_link_libraries(tutti PRIVATE $<BUILD_INTERFACE:tutti_build_flags> ${tutti
 # A program that links the static library links what it needs.
 target_link_libraries(tutti_static PUBLIC ${tutti_private_libs} PRIVATE $<BUILD_INTERFACE:tutti_build_flags>)
 
-install(TARGETS tutti tutti_static EXPORT tuttiTargets
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# Two export files: who links the shared library need not have the development files of what it is made of.
+install(TARGETS tutti EXPORT tuttiSharedTargets
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tutti NAMELINK_COMPONENT tutti-dev)
+install(TARGETS tutti_static EXPORT tuttiStaticTargets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tutti-dev)
+set(tutti_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
+foreach(kind Shared Static)
+    install(EXPORT tutti${kind}Targets NAMESPACE tutti:: DESTINATION ${tutti_config_dir} COMPONENT tutti-dev)
+endforeach()
 install(DIRECTORY runtime/include/tutti collectives/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-    FILES_MATCHING PATTERN "*.h")
-install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
+    COMPONENT tutti-dev FILES_MATCHING PATTERN "*.h")
 configure_package_config_file(runtime/cmake/tuttiConfig.cmake.in ${PROJECT_BINARY_DIR}/tuttiConfig.cmake
-    INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
+    INSTALL_DESTINATION ${tutti_config_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
-    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
+    DESTINATION ${tutti_config_dir} COMPONENT tutti-dev)
+
+# tutti.pc finds its folders from its own place, so that an installed tree may be moved (cmake --install --prefix).
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
+    set(tutti_pc_prefix ${CMAKE_INSTALL_PREFIX})
+    set(tutti_pc_libdir ${CMAKE_INSTALL_FULL_LIBDIR})
+    set(tutti_pc_includedir ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+else()
+    file(RELATIVE_PATH up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+    string(REGEX REPLACE "/$" "" up "${up}")
+    set(tutti_pc_prefix "\${pcfiledir}/${up}")
+    set(tutti_pc_libdir "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+    set(tutti_pc_includedir "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+endif()
+set(tutti_pc_requires ${HDF5_MODULE_NAME} jansson libxxhash hwloc)
+set(tutti_pc_libs -lpthread -lm -lrt)
+pkg_check_modules(OMPI QUIET ompi-c)
+if(OMPI_FOUND)
+    list(APPEND tutti_pc_requires ompi-c)
+else()
+    list(APPEND tutti_pc_libs ${MPI_C_LIBRARIES})
+endif()
+list(JOIN tutti_pc_requires " " tutti_pc_requires)
+list(JOIN tutti_pc_libs " " tutti_pc_libs)
 configure_file(runtime/cmake/tutti.pc.in ${PROJECT_BINARY_DIR}/tutti.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT tutti-dev)

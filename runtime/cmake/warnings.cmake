@@ -2,7 +2,7 @@
 add_library(tutti_build_flags INTERFACE)
 target_compile_options(tutti_build_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes
     -Wmissing-prototypes -Wvla -Wwrite-strings -Wformat=2 -Wundef
-    -Wno-format-truncation) # texts are cut on purpose: snprintf into fixed buffers
+    $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation>) # texts are cut on purpose: snprintf into fixed buffers
 target_compile_definitions(tutti_build_flags INTERFACE _GNU_SOURCE)
 if(TUTTI_WERROR)
     target_compile_options(tutti_build_flags INTERFACE -Werror)

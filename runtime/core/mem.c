@@ -20,10 +20,9 @@ tutti_status tt_calloc(size_t n, size_t size, void *ptr_out)
 
 tutti_status tt_strdup(const char *text, char **copy_out)
 {
-    size_t bytes = strlen(text) + 1;
-    char *copy = NULL;
-    TT_TRY(tt_calloc(bytes, 1, &copy));
-    memcpy(copy, text, bytes);
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return tt_fail(TUTTI_ERR_NO_MEMORY, "out of memory: %zu bytes", strlen(text) + 1);
     *copy_out = copy;
     return TUTTI_OK;
 }

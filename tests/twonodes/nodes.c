@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Are these really two nodes? Every rank tells its host name and node; there must be two of each, they must go together,
- * and a rank must not see the shared memory of the other node. TUTTI_* variables set for rank 0 alone must be known to
- * all. Exits 0 when all of that is so on every rank.
+ * Are these really two nodes? Every rank tells its host name and node; there must be two of each,
+ * they must go together, and a rank must not see the shared memory of the other node. TUTTI_*
+ * variables set for rank 0 alone must be known to all. Exits 0 when all of that is so on every
+ * rank.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,8 +15,12 @@
 typedef struct tt_device tt_device;
 typedef struct tt_event tt_event;
 
-/* Work on a stream; a status other than OK fails the stream's later work and is handed to
- * `on_error` once. */
+/*
+ * Work on a stream. It always runs, exactly once and in stream order, so that it can free its arg;
+ * work that must do nothing after a failure asks its context. The first status other than OK is
+ * kept by the stream: stream_sync returns it, copies and fills behind it are skipped, streams that
+ * wait for this one take it over, and `on_error` is told once.
+ */
 typedef tutti_status (*tt_work_fn)(void *arg);
 
 /* What the owner of a device gives it. */
@@ -83,6 +87,9 @@ struct tt_device {
  */
 tutti_status tt_device_select(tutti_backend wanted, const tt_device_ops **ops_out, char *note_out,
                               size_t note_cap);
+/* The same for the machine whose /dev and /sys lie below `root` ("" for this one). */
+tutti_status tt_device_select_at(const char *root, tutti_backend wanted,
+                                 const tt_device_ops **ops_out, char *note_out, size_t note_cap);
 
 extern const tt_device_ops tt_device_host;
 

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+target_sources(tutti_objects PRIVATE
+    ${CMAKE_CURRENT_LIST_DIR}/backends.c
+    ${CMAKE_CURRENT_LIST_DIR}/host.c
+    ${CMAKE_CURRENT_LIST_DIR}/host_stream.c
+    ${CMAKE_CURRENT_LIST_DIR}/shm.c
+    ${CMAKE_CURRENT_LIST_DIR}/../boot/stream.c)

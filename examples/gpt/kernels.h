@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The layers of a GPT as functions on plain arrays: linear, layer norm, GELU, causal attention,
+ * cross entropy; each with its backward pass.
+ *
+ * Arrays are row major, one row per token. A backward function takes the gradient of its output
+ * ("dout"), writes the gradient of its input ("din") and adds the gradients of its parameters to
+ * param.grad, so that micro-steps accumulate.
+ */
+#ifndef GPT_KERNELS_H
+#define GPT_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The model computes in float. The gradient test compiles the same files with double, where finite
+ * differences are exact enough to see a wrong term. */
+#ifdef GPT_DOUBLE
+typedef double real;
+#else
+typedef float real;
+#endif
+
+enum { VOCABULARY = 256 }; /* a token is a byte */
+
+/* A parameter tensor of one or two dimensions (cols = 0: one). */
+typedef struct param {
+    char name[48];
+    int rows, cols;
+    size_t count;
+    real *value, *grad;
+    bool decay; /* weight decay applies: matrices yes, biases and norms no */
+} param;
+
+typedef struct linear {
+    param weight, bias; /* [out][in], [out] */
+} linear;
+
+typedef struct layer_norm {
+    param weight, bias;
+} layer_norm;
+
+typedef struct attention_shape {
+    int batch, time, width, heads;
+} attention_shape;
+
+/* c (m x n) = alpha a b, added to c with `add`; a is m x k and b k x n, after transposition.
+ * Strides are those of the rows in memory. */
+typedef struct matrix {
+    const real *data;
+    int stride;
+    bool transposed;
+} matrix;
+typedef struct product_size {
+    int m, n, k;
+} product_size;
+void matmul(product_size size, matrix a, matrix b, real alpha, real *c, int c_stride, bool add);
+/* What carries out the products, in words; makes it single threaded. */
+const char *matmul_setup(void);
+/* OpenBLAS chooses its kernels while it is loaded, from a list of processors; one that is newer
+ * than the list may get kernels of 2004, six times slower. NULL when the choice is sound, else the
+ * value of OPENBLAS_CORETYPE to start again with. */
+const char *matmul_better_kernels(void);
+
+/* out = in weight^T + bias (+ residual, unless NULL). */
+void linear_forward(const linear *l, const real *in, const real *residual, real *out, int rows);
+void linear_backward(linear *l, const real *in, const real *dout, real *din, int rows);
+
+/* stats keeps each row's mean and 1/deviation. din is added to: a norm sits beside a residual. */
+void layer_norm_forward(const layer_norm *n, const real *in, real *stats, real *out, int rows);
+void layer_norm_backward(layer_norm *n, const real *in, const real *stats, const real *dout,
+                         real *din, int rows);
+
+void gelu_forward(const real *in, real *out, size_t count);
+/* In place: d holds the gradient of the output, then that of the input. */
+void gelu_backward(const real *in, real *d, size_t count);
+
+/* qkv: per token the query, key and value of all heads, [3 * width]. prob keeps the attention
+ * weights [batch][heads][time][time]. */
+void attention_forward(attention_shape s, const real *qkv, real *prob, real *out);
+/* scratch: [time][time]. */
+void attention_backward(attention_shape s, const real *qkv, const real *prob, const real *dout,
+                        real *dqkv, real *scratch);
+
+/* Turns each row of logits into probabilities, in place, and gives -log p(target) per row. */
+void cross_entropy_forward(real *logits, const uint8_t *targets, real *loss, int rows);
+/* Turns the probabilities into the gradient of scale * (sum of losses), in place. */
+void cross_entropy_backward(real *prob, const uint8_t *targets, real scale, int rows);
+
+/* Softmax of n values in place; those at `valid` and beyond count as minus infinity. */
+void softmax(real *x, int valid, int n);
+
+#endif

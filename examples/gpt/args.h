@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line. */
+#ifndef GPT_ARGS_H
+#define GPT_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model.h"
+
+typedef struct args {
+    const char **text; /* files or folders, borrowed from argv */
+    int text_count;
+    int64_t steps, every, keep, eval_every, sample, seed;
+    int64_t batch, accum; /* batch: sequences per step over all ranks and micro-steps */
+    int64_t layers, width, heads, context;
+    double lr;
+    const char *ckpt; /* NULL: no checkpoints */
+    bool resume, help;
+} args;
+
+/* Reads argv. NULL, or what is wrong as a sentence (static memory). a->text is to be freed by
+ * args_free in both cases. */
+const char *args_parse(args *a, int argc, char **argv);
+void args_free(args *a);
+/* What is wrong with these options for a job of `ranks`, or NULL. */
+const char *args_check_ranks(const args *a, int ranks);
+/* The text of --help. */
+void args_help(const char *program);
+
+model_shape args_shape(const args *a);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The held-out loss: mean cross entropy, in nats per byte, of the held-out bytes 1 ... n-1, each
+ * predicted once from the bytes before it. By the model, and by a table of trigrams, which is what
+ * counting alone achieves.
+ */
+#ifndef GPT_EVALUATE_H
+#define GPT_EVALUATE_H
+
+#include "data.h"
+#include "model.h"
+
+/* Memory for one pass of the model: [max_batch][context] each. */
+typedef struct token_buffers {
+    uint8_t *inputs, *targets;
+} token_buffers;
+
+typedef struct loss_sum {
+    double sum, count;
+} loss_sum;
+
+/* This rank's share; the ranks' shares add up to the whole. */
+loss_sum held_out_share(model *m, const corpus *t, token_buffers b, int rank, int ranks);
+
+/* The trigram table's loss over the same bytes; below 0: out of memory. */
+double trigram_held_out_loss(const corpus *t);
+
+#endif

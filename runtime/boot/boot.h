@@ -8,6 +8,8 @@
 #ifndef TT_BOOT_BOOT_H
 #define TT_BOOT_BOOT_H
 
+#include <stdatomic.h>
+
 #include "core/status.h"
 #include "tutti/context.h"
 
@@ -43,8 +45,9 @@ typedef struct tt_boot_ops {
      * inactive request is done. */
     tutti_status (*test)(tt_boot *boot, tt_req *req, bool *done_out, size_t *bytes_out,
                          int *source_out);
-    void (*cancel)(tt_boot *boot,
-                   tt_req *req); /* gives up a request; its buffer may be reused after this */
+    /* Gives up a request; its buffer may be reused after this. A message given up half-sent may
+     * reach its receiver with any content: only for contexts that have failed. */
+    void (*cancel)(tt_boot *boot, tt_req *req);
     /* Ends all processes of the job as fast as the launcher can; may return. */
     void (*abort)(tt_boot *boot, int exit_code);
     void (*destroy)(
@@ -61,6 +64,8 @@ struct tt_boot {
     bool one_process; /* all ranks are threads of this process */
     uint32_t tag_limit; /* tags are below it */
     const char *thread_level; /* text for messages: "MPI_THREAD_SERIALIZED" ... */
+    int fake_node; /* the node that this rank plays (TUTTI_NODES), -1: the machine's own */
+    _Atomic uint32_t *bell; /* changes, with a wake, when a request may have finished; NULL: poll */
 };
 
 /* Joins the job's processes. A job that its launcher made of several tasks but MPI sees as size 1

@@ -20,6 +20,7 @@ typedef struct tt_group {
     uint32_t id;
     int rank, size;
     int *world; /* world rank of each member, owned by the group */
+    uint32_t round[TT_CH_COUNT]; /* exchanges begun so far; starts at 0 */
 } tt_group;
 
 /* One blob of each member. */
@@ -59,6 +60,10 @@ tutti_status tt_all_gather_fixed(tt_group *group, const char *what, const void *
 tutti_status tt_bcast_blob(tt_group *group, const char *what, int root, const void *mine,
                            size_t bytes, tt_buf *out); /* any size; out is owned by the caller */
 tutti_status tt_barrier(tt_group *group, const char *what);
+
+/* The group's tags on a channel are id * TT_TAGS_PER_GROUP + 0 ... TT_TAGS_PER_GROUP - 1; exchanges
+ * use the first two. */
+enum { TT_TAGS_PER_GROUP = 4 };
 
 /*
  * The distributed rule: local step, tt_agree, collective step. Returns OK when every rank came with

@@ -34,6 +34,14 @@ const tt_env_row *tt_env_rows(void)
     return rows;
 }
 
+const tt_env_row *tt_env_find(const char *name)
+{
+    for (int id = 0; id < TT_ENV_COUNT; id++)
+        if (strcmp(rows[id].name, name) == 0)
+            return &rows[id];
+    return NULL;
+}
+
 static tutti_status malformed(const char *text, const char *expected)
 {
     return tt_fail(TUTTI_ERR_ARG, "\"%.200s\" is not %s", text, expected);
@@ -214,26 +222,19 @@ const char *tt_env_nearest(const char *name)
     return nearest;
 }
 
-static bool is_known(const char *name, size_t bytes)
-{
-    for (int id = 0; id < TT_ENV_COUNT; id++)
-        if (strlen(rows[id].name) == bytes && memcmp(rows[id].name, name, bytes) == 0)
-            return true;
-    return false;
-}
-
 void tt_env_warn_unknown(void)
 {
     static _Atomic bool warned;
     if (atomic_exchange(&warned, true))
         return;
     for (char **var = environ; var != NULL && *var != NULL; var++) {
-        char name[64];
+        char name[128];
         size_t bytes = strcspn(*var, "=");
-        if (strncmp(*var, PREFIX, sizeof PREFIX - 1) != 0 || is_known(*var, bytes))
+        if (strncmp(*var, PREFIX, sizeof PREFIX - 1) != 0 || bytes >= sizeof name)
             continue;
-        snprintf(name, sizeof name, "%.*s", (int)(bytes < sizeof name ? bytes : sizeof name - 1),
-                 *var);
+        snprintf(name, sizeof name, "%.*s", (int)bytes, *var);
+        if (tt_env_find(name) != NULL)
+            continue;
         const char *nearest = tt_env_nearest(name);
         if (nearest != NULL)
             tt_log_warn(TT_CORE, "unknown variable %s; did you mean %s?", name, nearest);

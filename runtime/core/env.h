@@ -71,6 +71,7 @@ typedef struct tt_env_row {
 } tt_env_row;
 
 const tt_env_row *tt_env_rows(void); /* TT_ENV_COUNT of them */
+const tt_env_row *tt_env_find(const char *name); /* NULL: no row has that name */
 
 /* The value in force; a malformed one is ARG, the text names the variable and what was expected. */
 tutti_status

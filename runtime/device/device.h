@@ -12,6 +12,8 @@
 #include "core/status.h"
 #include "tutti/stream.h"
 
+enum { TT_DEVICE_ID_MAX = 96 };
+
 typedef struct tt_device tt_device;
 typedef struct tt_event tt_event;
 
@@ -42,6 +44,8 @@ typedef struct tt_device_ops {
                          tt_device **dev_out);
     void (*close)(tt_device *dev); /* streams still there are drained and destroyed; takes NULL */
     int (*ordinal)(const tt_device *dev);
+    /* A name that no other device of any machine has (a GPU's UUID); NULL: ranks may share one. */
+    void (*identity)(const tt_device *dev, char id_out[TT_DEVICE_ID_MAX]);
 
     tutti_status (*stream_create)(tt_device *dev, const char *name, int priority,
                                   tutti_stream *out);

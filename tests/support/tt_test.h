@@ -48,6 +48,9 @@ void tt_say(tt_rank *r, const char *fmt, ...) __attribute__((format(printf, 2, 3
 const char *tt_ranks_run(int n, const char *nodes, tt_body body, void *arg);
 /* The same without init and finalize: the body does them with r->threads and r->rank. */
 const char *tt_threads_run(int n, const char *nodes, tt_body body, void *arg);
+/* The same with `wrap` (may be NULL) called around the body. */
+typedef void (*tt_wrap)(tt_rank *r, tt_body body);
+const char *tt_threads_wrapped(int n, const char *nodes, tt_body body, void *arg, tt_wrap wrap);
 
 #define TT_ASSERT_RANKS(n, nodes, body, arg)                                                       \
     assert_string_equal(tt_ranks_run((n), (nodes), (body), (arg)), "")

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm/comm.h"
+#include "core/mem.h"
+
+static tutti_status make_world(tutti_ctx *ctx)
+{
+    tutti_comm_opts opts = TUTTI_COMM_OPTS_INIT;
+    tt_upper *upper = NULL;
+    tutti_status status = tt_calloc(1, sizeof *upper, &upper);
+    TT_TRY(tt_agree(&ctx->world, "tutti_init, world communicator", status));
+    pthread_mutex_init(&upper->lock, NULL);
+    ctx->upper = upper;
+    opts.name = "world";
+    if ((ctx->flags & TUTTI_INIT_REPRODUCIBLE) != 0)
+        opts.flags |= TUTTI_COMM_REPRODUCIBLE;
+    return tt_comm_create(ctx, &ctx->world, &opts, &upper->world);
+}
+
+/* Communicators before the context: their work runs on its streams and bootstrap. */
+static void destroy_comms(tutti_ctx *ctx)
+{
+    tt_upper *upper = ctx->upper;
+    if (upper == NULL)
+        return;
+    tt_comms_destroy(ctx);
+    pthread_mutex_destroy(&upper->lock);
+    free(upper);
+    ctx->upper = NULL;
+}
+
+tutti_status tutti_init(const tutti_init_opts *opts, tutti_ctx **ctx_out)
+{
+    tutti_ctx *ctx = NULL;
+    if (ctx_out == NULL)
+        return tt_fail(TUTTI_ERR_ARG, "tutti_init: ctx_out is NULL");
+    TT_TRY(tt_context_create(opts, &ctx));
+    tutti_status status = make_world(ctx);
+    if (status != TUTTI_OK) {
+        tt_ctx_fail(ctx, status);
+        goto destroy_ctx;
+    }
+    *ctx_out = ctx;
+    return TUTTI_OK;
+destroy_ctx:
+    destroy_comms(ctx);
+    tt_context_destroy(ctx);
+    return status;
+}
+
+/* Together: what was begun ends on all ranks before any of them takes the bootstrap away. */
+static tutti_status leave(tutti_ctx *ctx)
+{
+    TT_TRY(tt_ctx_check(ctx));
+    return tt_ctx_hooks_run(ctx, -2);
+}
+
+tutti_status tutti_finalize(tutti_ctx *ctx)
+{
+    char text[TT_ERROR_TEXT_MAX];
+    if (ctx == NULL)
+        return TUTTI_OK;
+    tutti_status status = leave(ctx);
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    destroy_comms(ctx);
+    if (tt_ctx_check(ctx) == TUTTI_OK) {
+        tutti_status met = tt_barrier(&ctx->world, "tutti_finalize");
+        if (status == TUTTI_OK && met != TUTTI_OK) {
+            status = met;
+            snprintf(text, sizeof text, "%s", tutti_last_error());
+        }
+    }
+    tt_context_destroy(ctx);
+    return status == TUTTI_OK ? TUTTI_OK : tt_fail_text(status, text);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between the files of boot only: the steps of tt_context_create and what they share. */
+#ifndef TT_BOOT_INTERNAL_H
+#define TT_BOOT_INTERNAL_H
+
+#include "boot/context.h"
+
+/* environment.c: rank 0's TUTTI_* and NCCL_* variables to the ranks that lack them, then the parity
+ * check. Collective; the same status on all ranks. */
+tutti_status tt_env_share(tutti_ctx *ctx);
+tutti_status tt_parity_check(tutti_ctx *ctx);
+
+/* One rank's settings, for the comparison: `names` and `values` of n variables. */
+typedef struct tt_settings {
+    size_t n;
+    const char **names, **values;
+} tt_settings;
+/* The pure part of the parity check: MISMATCH when ranks differ in the version (the variable "")
+ * or in a row that must agree; other differences go to `finding`, one line each. */
+typedef void (*tt_finding_fn)(void *arg, bool of_tutti, const char *line);
+tutti_status tt_parity_compare(const tt_settings *ranks, int n, tt_finding_fn finding, void *arg);
+
+/* place.c: fills ctx->place, node_count, local_size and the patience of waits. Collective. */
+tutti_status tt_places_find(tutti_ctx *ctx);
+
+/* device_pick.c: opens this rank's device and refuses two ranks on one. Collective. */
+tutti_status tt_device_pick(tutti_ctx *ctx, tutti_backend wanted);
+/* The pure part: ids[i] == "" never collides; 0 or the later of the first two equal ones. */
+int tt_duplicate_find(const char *const *ids, int n, int *first_out);
+
+/* abort.c: ends the process, saying why, when it is not called off within `seconds` (0: never). For
+ * calls of MPI that cannot be given up. begin may return NULL, end takes it. */
+typedef struct tt_guard tt_guard;
+tt_guard *tt_guard_begin(double seconds, int exit_code, const char *why);
+void tt_guard_end(tt_guard *guard);
+/* While a context over MPI lives, exit() is an abort. */
+tutti_status tt_exit_watch(tutti_ctx *ctx);
+void tt_exit_unwatch(tutti_ctx *ctx);
+
+/* progress.c */
+tutti_status tt_progress_create(tutti_ctx *ctx);
+void tt_progress_destroy(tutti_ctx *ctx); /* tells a failure that is still untold, bounded; takes a
+                                             context that has none */
+void tt_progress_failed(tutti_ctx *ctx); /* the context has failed: the others are to know */
+void tt_progress_flush(tutti_ctx *ctx, double seconds); /* until they have been told */
+
+#endif

@@ -178,7 +178,7 @@ tutti_status tt_ctx_check(tutti_ctx *ctx)
     return tt_fail_text(status, ctx->fail_text); /* written once, before `failed` */
 }
 
-tutti_status tt_ctx_fail(tutti_ctx *ctx, tutti_status status)
+tutti_status(tt_ctx_fail)(tutti_ctx *ctx, tutti_status status)
 {
     bool first = false;
     if (status == TUTTI_OK)

@@ -75,6 +75,9 @@ tutti_status tt_ctx_check(tutti_ctx *ctx);
 /* Marks the context failed (the first failure wins), with this thread's last error as text, and
  * tells the other ranks. Returns `status`. */
 tutti_status tt_ctx_fail(tutti_ctx *ctx, tutti_status status);
+#ifdef __clang_analyzer__
+#define tt_ctx_fail(ctx, status) ((void)tt_ctx_fail(ctx, status), (status))
+#endif
 
 /* Lets messages move where there is no progress thread. Cheap where there is one. */
 void tt_ctx_poll(tutti_ctx *ctx);
@@ -82,7 +85,7 @@ void tt_ctx_poll(tutti_ctx *ctx);
 /* Hooks are found by key so that a layer registers once: returns the arg of an earlier
  * registration, or NULL. */
 void *tt_ctx_hook_find(tutti_ctx *ctx, const char *key);
-tutti_status tt_ctx_hook_add(tutti_ctx *ctx, const char *key, tt_step_hook hook,
+tutti_status tt_ctx_hook_add(tutti_ctx *ctx, const char *key, tt_step_hook run,
                              tt_ctx_free_fn free_fn, void *arg);
 tutti_status tt_ctx_hooks_run(tutti_ctx *ctx, int64_t step);
 

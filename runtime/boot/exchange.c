@@ -128,7 +128,7 @@ static tutti_status worst_of(tt_group *group, const tt_blobs *blobs)
                    tt_ctx_rank_name(group->ctx, group->world[who], name, sizeof name), text);
 }
 
-tutti_status tt_agree(tt_group *group, const char *what, tutti_status mine)
+tutti_status(tt_agree)(tt_group *group, const char *what, tutti_status mine)
 {
     tt_buf blob = {0};
     tt_blobs blobs = {0};

@@ -71,6 +71,11 @@ enum { TT_TAGS_PER_GROUP = 4 };
  * it: "rank 3 (node-b): text". `mine` != OK takes this thread's last error as its text.
  */
 tutti_status tt_agree(tt_group *group, const char *what, tutti_status mine);
+#ifdef __clang_analyzer__
+/* What the analyzer cannot see: an agreement is never better than what this rank came with. */
+#define tt_agree(group, what, mine)                                                                \
+    ((mine) != TUTTI_OK ? ((void)tt_agree(group, what, mine), (mine)) : tt_agree(group, what, mine))
+#endif
 
 /* An id for a new group whose members are among `group`'s; collective over it. `n` ids in a row. */
 tutti_status tt_group_new_ids(tt_group *group, uint32_t n, uint32_t *first_out);

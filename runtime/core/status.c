@@ -24,7 +24,8 @@ static void record(const char *text)
         snprintf(last_error, sizeof last_error, "%s", text);
 }
 
-tutti_status tt_fail(tutti_status status, const char *fmt, ...)
+/* Names in parentheses: for the analyzer these two are macros as well (status.h). */
+tutti_status(tt_fail)(tutti_status status, const char *fmt, ...)
 {
     int saved = errno;
     char text[TT_ERROR_TEXT_MAX];
@@ -37,7 +38,7 @@ tutti_status tt_fail(tutti_status status, const char *fmt, ...)
     return status;
 }
 
-tutti_status tt_fail_errno(tutti_status status, int err, const char *fmt, ...)
+tutti_status(tt_fail_errno)(tutti_status status, int err, const char *fmt, ...)
 {
     int saved = errno;
     char text[TT_ERROR_TEXT_MAX];

@@ -35,6 +35,7 @@ def known_names(tree, cmake):
         if path == "runtime/core/env.h":
             macros |= {"TUTTI_" + name for name in re.findall(r"^\s*X\((\w+),", code, re.M)}
     macros |= set(re.findall(r"\bTUTTI_\w+", cmake))
+    functions |= set(re.findall(r"\bfunction\((tutti_\w+)", cmake))
     return functions | {"tutti_static"}, macros
 
 
@@ -85,7 +86,7 @@ def main():
             with open(os.path.join(root, name), encoding="utf-8") as f:
                 pages[name] = f.read()
     cmake = ""
-    for name in ("CMakeLists.txt", "CMakePresets.json"):
+    for name in ("CMakeLists.txt", "CMakePresets.json", "tests/tt_test.cmake"):
         with open(os.path.join(root, name), encoding="utf-8") as f:
             cmake += f.read()
     findings = list(check(pages, read_tree(root), cmake, lambda path: os.path.exists(os.path.join(root, path))))

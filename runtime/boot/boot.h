@@ -65,7 +65,9 @@ struct tt_boot {
     uint32_t tag_limit; /* tags are below it */
     const char *thread_level; /* text for messages: "MPI_THREAD_SERIALIZED" ... */
     int fake_node; /* the node that this rank plays (TUTTI_NODES), -1: the machine's own */
-    _Atomic uint32_t *bell; /* changes, with a wake, when a request may have finished; NULL: poll */
+    /* Change, with a wake, when a request may have finished: watch_bell on the channels of the
+     * progress thread (STEP, WATCH), bell on the others. NULL: poll. */
+    _Atomic uint32_t *bell, *watch_bell;
 };
 
 /* Joins the job's processes. A job that its launcher made of several tasks but MPI sees as size 1

@@ -178,11 +178,9 @@ tutti_status tt_ctx_check(tutti_ctx *ctx)
     return tt_fail_text(status, ctx->fail_text); /* written once, before `failed` */
 }
 
-tutti_status(tt_ctx_fail)(tutti_ctx *ctx, tutti_status status)
+bool tt_ctx_mark_failed(tutti_ctx *ctx, tutti_status status)
 {
     bool first = false;
-    if (status == TUTTI_OK)
-        return TUTTI_OK;
     pthread_mutex_lock(&ctx->fail_lock);
     if (atomic_load(&ctx->failed) == 0) {
         first = true;
@@ -190,7 +188,12 @@ tutti_status(tt_ctx_fail)(tutti_ctx *ctx, tutti_status status)
         atomic_store_explicit(&ctx->failed, status, memory_order_release);
     }
     pthread_mutex_unlock(&ctx->fail_lock);
-    if (first)
+    return first;
+}
+
+tutti_status(tt_ctx_fail)(tutti_ctx *ctx, tutti_status status)
+{
+    if (status != TUTTI_OK && tt_ctx_mark_failed(ctx, status))
         tt_progress_failed(ctx);
     return status;
 }

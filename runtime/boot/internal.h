@@ -37,11 +37,48 @@ void tt_guard_end(tt_guard *guard);
 tutti_status tt_exit_watch(tutti_ctx *ctx);
 void tt_exit_unwatch(tutti_ctx *ctx);
 
+/* context.c: the first failure wins; true when this is it. Tells nobody: tt_ctx_fail does. */
+bool tt_ctx_mark_failed(tutti_ctx *ctx, tutti_status status);
+
 /* progress.c */
 tutti_status tt_progress_create(tutti_ctx *ctx);
-void tt_progress_destroy(tutti_ctx *ctx); /* tells a failure that is still untold, bounded; takes a
-                                             context that has none */
+/* Ends an agreement that is under way and tells a failure that is still untold, both bounded; takes
+ * a context that has none. */
+void tt_progress_destroy(tutti_ctx *ctx);
 void tt_progress_failed(tutti_ctx *ctx); /* the context has failed: the others are to know */
 void tt_progress_flush(tutti_ctx *ctx, double seconds); /* until they have been told */
+void tt_progress_kick(tutti_ctx *ctx); /* there is something to do */
+
+/* step.c: the agreement of tutti_step. One exchange at a time, begun by the caller, advanced by
+ * tt_step_advance under the progress lock. */
+typedef struct tt_step {
+    tt_group group; /* the world with rounds of its own */
+    tt_xchg *xchg; /* under the progress lock */
+    _Atomic uint32_t running; /* futex word: an exchange is under way */
+    uint32_t todo; /* of the last one that ended: TUTTI_DO_... */
+    bool begun; /* one was begun at the call before */
+    _Atomic bool stop; /* this rank was asked to */
+    uint32_t signals_before;
+    bool has_signals;
+} tt_step;
+void tt_step_create(tutti_ctx *ctx, tt_step *step);
+void tt_step_destroy(tt_step *step);
+void tt_step_advance(tutti_ctx *ctx, tt_step *step);
+
+typedef struct tt_notice tt_notice;
+struct tt_progress {
+    pthread_mutex_t lock; /* of what a pass touches */
+    pthread_t thread, owner; /* owner: who made the context, and polls where there is no thread */
+    bool threaded;
+    _Atomic uint32_t kick; /* futex word of the thread where the bootstrap has no bell */
+    _Atomic bool quit;
+    _Atomic bool untold; /* a failure that the others do not know */
+    _Atomic int64_t quiet_ns; /* an announcement to be sent */
+    tt_notice *in; /* being received */
+    tt_req in_req;
+    tt_notice *out; /* being sent */
+    _Atomic bool sending;
+    tt_step step;
+};
 
 #endif

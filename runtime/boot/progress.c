@@ -1,29 +1,307 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "boot/internal.h"
+/*
+ * What moves without the caller: the watch channel, over which ranks tell each other of failures
+ * and quiet times, and the step agreement (step.c).
+ *
+ * A pass looks at each of them once and never blocks. The progress thread makes passes where the
+ * bootstrap may be called from any thread; elsewhere the thread that made the context does, from
+ * within its waits (tt_ctx_poll). Between passes the thread sleeps on the bootstrap's bell, or
+ * without one 50 to 500 us while an agreement is under way and 20 ms otherwise: a thread that spins
+ * here takes its core from the computation.
+ *
+ * Failures are told once, by the rank that has it first-hand, to all ranks: a relay over a tree
+ * would end at the rank that failed. A told failure has the status REMOTE.
+ *
+ * tt_progress_failed and tt_progress_kick take no lock: they are called from within a pass too.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-tutti_status tt_progress_create(tutti_ctx *ctx)
+#include "boot/internal.h"
+#include "core/clock.h"
+#include "core/log.h"
+
+#define MAGIC 0x747477617463680au
+#define IDLE_NS 20000000
+#define BELL_NS 200000000
+#define TELL_S 1.0
+
+enum { WATCH_TAG = 0, FAILURE = 1, QUIET = 2, SLEEP_MIN_NS = 50000, SLEEP_MAX_NS = 500000 };
+
+typedef struct message {
+    uint64_t magic;
+    uint32_t kind;
+    int32_t status;
+    int64_t quiet_ns;
+    char text[TT_ERROR_TEXT_MAX];
+} message;
+
+/* One message on its way to all other ranks, or from any. */
+struct tt_notice {
+    tt_notice *next;
+    message message;
+    int n;
+    tt_req req[];
+};
+
+static void take_quiet(tutti_ctx *ctx, int64_t quiet_ns)
 {
-    (void)ctx;
+    int64_t until = tt_now_ns() + quiet_ns, now = atomic_load(&ctx->quiet_until_ns);
+    while (until > now && !atomic_compare_exchange_weak(&ctx->quiet_until_ns, &now, until))
+        ;
+}
+
+static void take(tutti_ctx *ctx, message *m, size_t bytes, int source)
+{
+    char name[TT_HOST_MAX + 64];
+    if (bytes < offsetof(message, text) || m->magic != MAGIC)
+        return;
+    if (m->kind == QUIET)
+        take_quiet(ctx, m->quiet_ns);
+    if (m->kind != FAILURE)
+        return;
+    m->text[sizeof m->text - 1] = '\0';
+    tt_fail(TUTTI_ERR_REMOTE, "%s: %s", tt_ctx_rank_name(ctx, source, name, sizeof name), m->text);
+    if (tt_ctx_mark_failed(ctx, TUTTI_ERR_REMOTE))
+        tt_log_info(TT_BOOT, "%s", tutti_last_error());
+}
+
+static tutti_status receive(tutti_ctx *ctx, tt_progress *p)
+{
+    tt_boot *boot = ctx->boot;
+    for (;;) {
+        bool done = false;
+        size_t bytes = 0;
+        int source = 0;
+        TT_TRY(boot->ops->test(boot, &p->in_req, &done, &bytes, &source));
+        if (!done)
+            return TUTTI_OK;
+        take(ctx, &p->in->message, bytes, source);
+        TT_TRY(boot->ops->irecv(boot, TT_CH_WATCH, TT_ANY, WATCH_TAG, &p->in->message,
+                                sizeof p->in->message, &p->in_req));
+    }
+}
+
+static tutti_status make_notice(int n, tt_notice **out)
+{
+    tt_notice *notice = NULL;
+    TT_TRY(tt_calloc(1, sizeof *notice + (size_t)n * sizeof notice->req[0], &notice));
+    notice->n = n;
+    notice->message.magic = MAGIC;
+    *out = notice;
     return TUTTI_OK;
 }
 
-void tt_progress_destroy(tutti_ctx *ctx)
+static void send_all(tutti_ctx *ctx, tt_progress *p, tt_notice *notice)
 {
-    (void)ctx;
+    tt_boot *boot = ctx->boot;
+    size_t bytes = offsetof(message, text) + strlen(notice->message.text) + 1;
+    notice->next = p->out;
+    p->out = notice;
+    for (int i = 0; i < notice->n; i++) /* one that cannot be sent must not keep the others */
+        if (i != boot->rank && boot->ops->isend(boot, TT_CH_WATCH, i, WATCH_TAG, &notice->message,
+                                                bytes, &notice->req[i]) != TUTTI_OK)
+            tt_log_warn(TT_BOOT, "cannot tell rank %d: %s", i, tutti_last_error());
 }
 
-void tt_progress_failed(tutti_ctx *ctx)
+static void tell_failure(tutti_ctx *ctx, tt_progress *p)
 {
-    (void)ctx;
+    tt_notice *notice = NULL;
+    if (!atomic_load(&p->untold) || make_notice(ctx->world.size, &notice) != TUTTI_OK)
+        return;
+    notice->message.kind = FAILURE;
+    notice->message.status = atomic_load_explicit(&ctx->failed, memory_order_acquire);
+    snprintf(notice->message.text, sizeof notice->message.text, "%s", ctx->fail_text);
+    send_all(ctx, p, notice);
+    atomic_store(&p->sending, true);
+    atomic_store(&p->untold, false);
 }
 
-void tt_progress_flush(tutti_ctx *ctx, double seconds)
+static void tell_quiet(tutti_ctx *ctx, tt_progress *p)
 {
-    (void)ctx;
-    (void)seconds;
+    tt_notice *notice = NULL;
+    int64_t quiet_ns = atomic_exchange(&p->quiet_ns, 0);
+    if (quiet_ns == 0 || make_notice(ctx->world.size, &notice) != TUTTI_OK)
+        return;
+    notice->message.kind = QUIET;
+    notice->message.quiet_ns = quiet_ns;
+    send_all(ctx, p, notice);
+}
+
+static bool is_sent(tt_boot *boot, tt_notice *notice)
+{
+    bool all = true;
+    for (int i = 0; i < notice->n; i++) {
+        bool done = true;
+        if (boot->ops->test(boot, &notice->req[i], &done, NULL, NULL) != TUTTI_OK)
+            boot->ops->cancel(boot, &notice->req[i]);
+        all = all && done;
+    }
+    return all;
+}
+
+static void reap(tutti_ctx *ctx, tt_progress *p)
+{
+    for (tt_notice **at = &p->out; *at != NULL;) {
+        tt_notice *notice = *at;
+        if (is_sent(ctx->boot, notice)) {
+            *at = notice->next;
+            free(notice);
+        } else {
+            at = &notice->next;
+        }
+    }
+    atomic_store(&p->sending, p->out != NULL);
+}
+
+static void pass(tutti_ctx *ctx, tt_progress *p)
+{
+    pthread_mutex_lock(&p->lock);
+    if (ctx->world.size > 1) {
+        tutti_status status = receive(ctx, p);
+        if (status != TUTTI_OK)
+            tt_ctx_fail(ctx, tt_fail_more(status, "watch channel"));
+        tell_failure(ctx, p);
+        tell_quiet(ctx, p);
+        reap(ctx, p);
+    }
+    tt_step_advance(ctx, &p->step);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void *progress_main(void *arg)
+{
+    tutti_ctx *ctx = arg;
+    tt_progress *p = ctx->progress;
+    _Atomic uint32_t *word = ctx->boot->watch_bell != NULL ? ctx->boot->watch_bell : &p->kick;
+    bool polls = word == &p->kick;
+    int64_t sleep_ns = SLEEP_MIN_NS;
+    tt_log_identity(ctx->world.rank, ctx->world.size);
+    while (!atomic_load(&p->quit)) {
+        uint32_t seen = atomic_load(word);
+        pass(ctx, p);
+        bool busy = atomic_load(&p->step.running) != 0 || atomic_load(&p->sending);
+        if (!polls) {
+            tt_futex_wait(word, seen, BELL_NS);
+            continue;
+        }
+        tt_futex_wait(word, seen, busy ? sleep_ns : IDLE_NS);
+        sleep_ns = busy && sleep_ns < SLEEP_MAX_NS ? 2 * sleep_ns : sleep_ns;
+        if (!busy || sleep_ns > SLEEP_MAX_NS)
+            sleep_ns = busy ? SLEEP_MAX_NS : SLEEP_MIN_NS;
+    }
+    return NULL;
+}
+
+tutti_status tt_progress_create(tutti_ctx *ctx)
+{
+    tt_progress *p = NULL;
+    tt_notice *in = NULL;
+    TT_TRY(make_notice(0, &in));
+    tutti_status status = tt_calloc(1, sizeof *p, &p);
+    if (status != TUTTI_OK)
+        goto free_in;
+    pthread_mutex_init(&p->lock, NULL);
+    p->owner = pthread_self();
+    p->in = in;
+    tt_step_create(ctx, &p->step);
+    ctx->progress = p;
+    if (ctx->boot->any_thread) {
+        TT_TRY(tt_thread_start(&p->thread, "tutti-progress", progress_main, ctx));
+        p->threaded = true;
+    } else if (ctx->world.rank == 0) {
+        tt_log_warn(
+            TT_BOOT,
+            "MPI was initialised with %s: there is no progress thread, and tutti_step costs "
+            "a barrier; ask for MPI_THREAD_MULTIPLE",
+            ctx->boot->thread_level);
+    }
+    return TUTTI_OK;
+free_in:
+    free(in);
+    return status;
 }
 
 void tt_ctx_poll(tutti_ctx *ctx)
 {
-    (void)ctx;
+    tt_progress *p = ctx->progress;
+    if (p != NULL && !p->threaded && pthread_equal(p->owner, pthread_self()))
+        pass(ctx, p);
+}
+
+void tt_progress_kick(tutti_ctx *ctx)
+{
+    _Atomic uint32_t *bell = ctx->boot->watch_bell;
+    if (bell == NULL)
+        bell = &ctx->progress->kick;
+    atomic_fetch_add(bell, 1);
+    tt_futex_wake_all(bell);
+}
+
+void tt_progress_failed(tutti_ctx *ctx)
+{
+    if (ctx->progress == NULL)
+        return;
+    atomic_store(&ctx->progress->untold, true);
+    tt_progress_kick(ctx);
+}
+
+void tt_progress_flush(tutti_ctx *ctx, double seconds)
+{
+    tt_progress *p = ctx->progress;
+    int64_t until = tt_deadline(seconds);
+    while (p != NULL && (atomic_load(&p->untold) || atomic_load(&p->sending)) &&
+           tt_now_ns() < until) {
+        tt_ctx_poll(ctx);
+        tt_sleep_ns(SLEEP_MIN_NS);
+    }
+}
+
+/* All ranks have begun the last agreement, so it ends soon. */
+static void end_agreement(tutti_ctx *ctx, tt_progress *p)
+{
+    while (atomic_load(&p->step.running) != 0 && tt_ctx_check(ctx) == TUTTI_OK) {
+        tt_ctx_poll(ctx);
+        tt_sleep_ns(SLEEP_MIN_NS);
+    }
+}
+
+void tt_progress_destroy(tutti_ctx *ctx)
+{
+    tt_progress *p = ctx->progress;
+    if (p == NULL)
+        return;
+    end_agreement(ctx, p);
+    tt_progress_flush(ctx, TELL_S);
+    if (p->threaded) {
+        atomic_store(&p->quit, true);
+        tt_progress_kick(ctx);
+        pthread_join(p->thread, NULL);
+    }
+    ctx->progress = NULL;
+    ctx->boot->ops->cancel(ctx->boot, &p->in_req);
+    free(p->in);
+    while (p->out != NULL) {
+        tt_notice *notice = p->out;
+        p->out = notice->next;
+        for (int i = 0; i < notice->n; i++)
+            ctx->boot->ops->cancel(ctx->boot, &notice->req[i]);
+        free(notice);
+    }
+    tt_step_destroy(&p->step);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+void tutti_expect_quiet(tutti_ctx *ctx, double seconds)
+{
+    const double most = 86400;
+    if (ctx == NULL || !(seconds > 0) || tt_ctx_check(ctx) != TUTTI_OK)
+        return;
+    int64_t quiet_ns = (int64_t)((seconds < most ? seconds : most) * 1e9);
+    take_quiet(ctx, quiet_ns);
+    atomic_store(&ctx->progress->quiet_ns, quiet_ns);
+    tt_progress_kick(ctx);
+    tt_ctx_poll(ctx);
 }

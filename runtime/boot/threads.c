@@ -50,7 +50,7 @@ typedef struct post_list {
 typedef struct box {
     pthread_mutex_t lock;
     post_list messages, receives;
-    _Atomic uint32_t bell;
+    _Atomic uint32_t bell, watch_bell;
     _Atomic uint64_t joined; /* contexts so far */
 } box;
 
@@ -81,10 +81,11 @@ static void list_unlink(post_list *list, post **at)
         list->end = at;
 }
 
-static void ring(box *b)
+static void ring(box *b, tt_channel ch)
 {
-    atomic_fetch_add(&b->bell, 1);
-    tt_futex_wake_all(&b->bell);
+    _Atomic uint32_t *bell = ch == TT_CH_STEP || ch == TT_CH_WATCH ? &b->watch_bell : &b->bell;
+    atomic_fetch_add(bell, 1);
+    tt_futex_wake_all(bell);
 }
 
 static box *box_of(const threads_boot *b)
@@ -167,7 +168,7 @@ static tutti_status threads_isend(tt_boot *boot, tt_channel ch, int peer, uint32
     }
     pthread_mutex_unlock(&to->lock);
     if (receive != NULL)
-        ring(to);
+        ring(to, ch);
     return status;
 }
 
@@ -198,7 +199,7 @@ static tutti_status threads_irecv(tt_boot *boot, tt_channel ch, int peer, uint32
     }
     pthread_mutex_unlock(&mine->lock);
     if (sender != NULL)
-        ring(sender);
+        ring(sender, ch);
     return TUTTI_OK;
 }
 
@@ -314,7 +315,8 @@ tutti_status tt_boot_threads_create(tutti_threads *threads, int rank, tt_boot **
                         .tag_limit = INT32_MAX,
                         .thread_level = "threads",
                         .fake_node = threads->node != NULL ? threads->node[rank] : -1,
-                        .bell = &threads->box[rank].bell};
+                        .bell = &threads->box[rank].bell,
+                        .watch_bell = &threads->box[rank].watch_bell};
     b->threads = threads;
     b->generation = atomic_fetch_add(&threads->box[rank].joined, 1);
     *boot_out = &b->base;

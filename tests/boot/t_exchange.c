@@ -1,31 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tt_test.h"
+#include "with_boot.h"
 
-#include "boot/context.h"
 #include "core/clock.h"
 
 static const int sizes[] = {1, 2, 3, 4, 7, 8, 16};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
-
-/* A context without the collectives above it. */
-static void with_boot(tt_rank *r, tt_body body)
-{
-    tutti_init_opts opts = TUTTI_INIT_OPTS_INIT;
-    opts.threads = r->threads;
-    opts.rank = r->rank;
-    opts.flags = TUTTI_INIT_NO_SIGNALS;
-    TT_EXPECT_OK(r, tt_context_create(&opts, &r->ctx));
-    tutti_ctx *ctx = r->ctx;
-    body(r);
-    if (!r->failed && r->ctx != NULL && tt_barrier(&ctx->world, "leaving") != TUTTI_OK)
-        tt_say(r, "leaving: %s", tutti_last_error());
-    tt_context_destroy(ctx);
-}
-
-static void on_ranks(int n, const char *nodes, tt_body body, void *arg)
-{
-    assert_string_equal(tt_threads_wrapped(n, nodes, body, arg, with_boot), "");
-}
 
 /* Every rank can tell what every other brought in a round. */
 static size_t blob_size(uint64_t seed, int round, int rank)

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An open file of a checkpoint and one verified block of it; source.c. */
+#ifndef TT_CKPT_BLOCK_H
+#define TT_CKPT_BLOCK_H
+
+#include "ckpt/loader.h"
+
+typedef struct tt_block {
+    const tt_source *src;
+    const tt_cfile *file;
+    int fd;
+    char *data; /* room for a block, the caller's */
+    uint64_t begin, end; /* what data holds */
+} tt_block;
+tutti_status tt_block_open(tt_block *b, const tt_source *src, const tt_cfile *file);
+tutti_status tt_block_read(tt_block *b, uint64_t index);
+
+#endif

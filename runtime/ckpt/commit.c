@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a snapshot to a committed checkpoint.
+ *
+ * Workers do local I/O only; the ranks meet in the step hook (or in wait and finalize), where each
+ * says whether its worker is done. So long as one is not, that exchange of a few bytes is all that
+ * a pending save costs a step. When all have written, what they wrote is gathered, and rank 0's
+ * worker makes index and manifest and commits by one rename: that too beside the training. A
+ * failure on any rank is seen by all in the same exchange; rank 0 removes what is there.
+ *
+ * Only rank 0 ever removes files, and never while its own worker runs: a rank that lost touch
+ * cannot know whether the directory it wrote into has been committed meanwhile. What is left
+ * behind so (rank 0 died) is found and removed by the next begin.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ckpt/saver.h"
+#include "core/clock.h"
+#include "core/env.h"
+#include "core/log.h"
+
+/* Waiting ranks meet this often, so that a slow disk is no time-out. */
+enum { MEET_MIN_NS = 500000, MEET_MAX_NS = 200000000 };
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+void tt_saver_drop(tt_saver *s)
+{
+    if (s->dir >= 0 && s->ctx->world.rank == 0 && s->temp_name[0] != '\0' &&
+        tt_dir_remove(s->dir, s->temp_name) != TUTTI_OK)
+        tt_log_warn(TT_CKPT, "%s: %s", s->path, tutti_last_error());
+    close_fd(&s->owner);
+    close_fd(&s->temp);
+    close_fd(&s->dir);
+    free(s->path);
+    s->path = NULL;
+    s->temp_name[0] = '\0';
+    s->phase = TT_SAVE_NONE;
+    tt_shard_report_free(&s->report);
+    tt_blobs_free(&s->reports);
+}
+
+static tutti_status wait_staged(tt_saver *s)
+{
+    const tt_device_ops *ops = s->ctx->dev_ops;
+    bool passed = !s->wait_staged;
+    while (!passed) {
+        TT_TRY(ops->event_query(s->ctx->dev, s->staged, &passed));
+        if (passed)
+            break;
+        if (atomic_load(&s->worker.cancel) || atomic_load(&s->ctx->failed) != TUTTI_OK)
+            return tt_fail(TUTTI_ERR_STATE, "the save was given up");
+        tt_sleep_ns(200000);
+    }
+    /* what a failed stream copied is not what the program computed */
+    return tt_ctx_check(s->ctx);
+}
+
+tutti_status tt_save_write(void *saver)
+{
+    tt_saver *s = saver;
+    TT_TRY(wait_staged(s));
+    if (s->plan.mine < 0)
+        return TUTTI_OK;
+    return tt_shard_write(s->temp, s->plan.cat.file[s->plan.mine].name,
+                          &s->plan.shard[s->plan.mine], &s->stage, s->block_bytes,
+                          &s->worker.cancel, &s->report);
+}
+
+/* All say whether they are done; *failed_out: whether one of them failed. */
+static tutti_status meet(tt_saver *s, bool done, tutti_status mine, bool *all_done_out,
+                         bool *failed_out)
+{
+    tt_save_note note = {mine, done};
+    tt_group *world = &s->ctx->world;
+    TT_TRY(tt_all_gather_fixed(world, "save of a checkpoint", &note, sizeof note, s->notes));
+    *all_done_out = true;
+    *failed_out = false;
+    for (int r = 0; r < world->size; r++) {
+        *all_done_out = *all_done_out && s->notes[r].done != 0;
+        *failed_out = *failed_out || s->notes[r].status != TUTTI_OK;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status gather_reports(tt_saver *s)
+{
+    tt_buf mine = {0};
+    size_t ndset = s->plan.mine < 0 ? 0 : s->plan.shard[s->plan.mine].ndset;
+    if (s->plan.mine >= 0) {
+        tt_buf_put_u64(&mine, s->report.bytes);
+        tt_buf_put_u64(&mine, s->report.blocks);
+        tt_buf_put(&mine, s->report.hash, s->report.blocks * sizeof *s->report.hash);
+        tt_buf_put(&mine, s->report.offset, ndset * sizeof *s->report.offset);
+    }
+    tutti_status status =
+        mine.failed ? tt_fail(TUTTI_ERR_NO_MEMORY, "no memory for checksums") : TUTTI_OK;
+    status = tt_agree(&s->ctx->world, "save of a checkpoint", status);
+    if (status == TUTTI_OK)
+        status = tt_all_gather_blobs(&s->ctx->world, "save of a checkpoint", mine.data, mine.size,
+                                     &s->reports);
+    tt_buf_free(&mine);
+    return status;
+}
+
+/* The save's outcome, with the text of the rank where it went wrong, on all ranks. */
+static tutti_status end_failed(tt_saver *s, tutti_status mine)
+{
+    int64_t step = s->step;
+    tutti_status status = tt_agree(&s->ctx->world, "save of a checkpoint", mine);
+    status = tt_fail_more(status, "checkpoint of step %lld in %s", (long long)step, s->path);
+    tt_saver_drop(s);
+    return status;
+}
+
+/* This rank's part of the phase: done or not, and its status then. */
+static bool part_done(tt_saver *s, int64_t wait_ns, tutti_status *status_out)
+{
+    *status_out = s->snapshot;
+    if (s->snapshot != TUTTI_OK) {
+        tt_fail_text(s->snapshot, s->snapshot_text);
+        return true;
+    }
+    if (!tt_worker_done(&s->worker, wait_ns))
+        return false;
+    *status_out = tt_worker_join(&s->worker);
+    return true;
+}
+
+static tutti_status start_sealing(tt_saver *s)
+{
+    tutti_status status = gather_reports(s);
+    if (status != TUTTI_OK) {
+        tt_saver_drop(s);
+        return status;
+    }
+    s->worker.status = TUTTI_OK; /* of the other ranks, which have nothing to do */
+    if (s->ctx->world.rank == 0) {
+        s->snapshot = tt_worker_start(&s->worker, tt_save_seal, s);
+        if (s->snapshot != TUTTI_OK)
+            snprintf(s->snapshot_text, sizeof s->snapshot_text, "%s", tutti_last_error());
+    }
+    s->phase = TT_SAVE_SEALING;
+    return TUTTI_OK;
+}
+
+static void end_committed(tt_saver *s)
+{
+    if (s->ctx->world.rank == 0)
+        tt_log_info(TT_CKPT, "checkpoint of step %lld is durable in %s", (long long)s->step,
+                    s->path);
+    s->last_durable = s->step;
+    tt_saver_drop(s); /* nothing is left to remove: it has another name now */
+}
+
+tutti_status tt_saver_progress(tt_saver *s, bool wait)
+{
+    int64_t wait_ns = wait ? MEET_MIN_NS : 0;
+    while (s->phase == TT_SAVE_WRITING || s->phase == TT_SAVE_SEALING) {
+        tutti_status mine;
+        bool all_done, failed, done = part_done(s, wait_ns, &mine);
+        TT_TRY(meet(s, done, mine, &all_done, &failed));
+        if (all_done && failed)
+            return end_failed(s, mine);
+        if (all_done && s->phase == TT_SAVE_SEALING)
+            end_committed(s);
+        else if (all_done)
+            TT_TRY(start_sealing(s));
+        if (!wait)
+            break;
+        wait_ns = all_done ? MEET_MIN_NS : wait_ns > MEET_MAX_NS / 2 ? MEET_MAX_NS : 2 * wait_ns;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status hook(tutti_ctx *ctx, void *arg, int64_t step)
+{
+    tt_saver *s = arg;
+    (void)ctx;
+    return tt_saver_progress(s, step < 0);
+}
+
+static void saver_free(void *arg)
+{
+    tt_saver *s = arg;
+    atomic_store(&s->worker.cancel, true);
+    if (tt_worker_join(&s->worker) != TUTTI_OK)
+        tt_log_debug(TT_CKPT, "the save of step %lld ends with its context", (long long)s->step);
+    tt_ckpt_discard(s->open);
+    tt_saver_drop(s);
+    if (s->staged != NULL)
+        s->ctx->dev_ops->event_destroy(s->ctx->dev, s->staged);
+    tt_stage_free(&s->stage);
+    tt_plan_free(&s->plan);
+    free(s->plan_key);
+    free(s->notes);
+    free(s);
+}
+
+tutti_status tt_saver_get(tutti_ctx *ctx, tt_saver **saver_out)
+{
+    tt_saver *s = tt_ctx_hook_find(ctx, "ckpt");
+    size_t block;
+    if (s != NULL) {
+        *saver_out = s;
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_env_get_bytes(TT_ENV_CKPT_BLOCK_BYTES, &block));
+    TT_TRY(tt_calloc(1, sizeof *s, &s));
+    s->ctx = ctx;
+    s->block_bytes = block;
+    s->last_durable = -1;
+    s->dir = s->temp = s->owner = -1;
+    tutti_status status = tt_calloc((size_t)ctx->world.size, sizeof *s->notes, &s->notes);
+    if (status == TUTTI_OK)
+        status = tt_ctx_hook_add(ctx, "ckpt", hook, saver_free, s);
+    if (status != TUTTI_OK) {
+        free(s->notes);
+        free(s);
+        return status;
+    }
+    *saver_out = s;
+    return TUTTI_OK;
+}

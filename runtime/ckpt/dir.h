@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Directories and files of checkpoints. Names below a checkpoint directory are opened relative to
+ * its descriptor and never through a symbolic link; only names of our own patterns are removed.
+ */
+#ifndef TT_CKPT_DIR_H
+#define TT_CKPT_DIR_H
+
+#include "core/status.h"
+
+enum { TT_STEP_NAME_MAX = 32, TT_TEMP_NAME_MAX = 256 };
+
+#define TT_MANIFEST_NAME "manifest.json"
+#define TT_INDEX_NAME "index.h5"
+#define TT_OWNER_NAME "owner"
+
+void tt_step_name(int64_t step, char name[TT_STEP_NAME_MAX]); /* "step-000000000012" */
+bool tt_step_parse(const char *name, int64_t *step_out); /* exactly what tt_step_name makes */
+void tt_shard_name(int rank, char *name, size_t cap);
+bool tt_ckpt_file_name_ok(const char *name); /* a shard or the index */
+
+tutti_status tt_dir_make(const char *path); /* with its parents, made durable */
+/* The directory a program named; NOT_FOUND where there is none. */
+tutti_status tt_dir_open(const char *path, int *fd_out);
+tutti_status tt_dir_open_at(int dir, const char *name, int *fd_out);
+tutti_status tt_dir_sync(int dir, const char *what);
+
+/* Steps that are there, newest first; the caller frees *steps_out. */
+tutti_status tt_dir_steps(int dir, int64_t **steps_out, size_t *n_out);
+
+/* Names below dir that `take` says yes to; visits them after the listing is complete. */
+typedef tutti_status (*tt_dir_visit)(void *arg, const char *name);
+tutti_status tt_dir_each(int dir, tt_dir_visit visit, void *arg);
+
+/* Removes our files in the directory `name` and then itself. With `only_ours`, a directory that
+ * holds anything else is left whole and *foreign_out says so. */
+tutti_status tt_dir_remove(int dir, const char *name);
+tutti_status tt_dir_has_foreign(int dir, const char *name, bool *foreign_out);
+
+/* A regular file, read only; its size. */
+tutti_status tt_file_open(int dir, const char *name, int *fd_out, uint64_t *bytes_out);
+tutti_status tt_file_create(int dir, const char *name, int *fd_out); /* must not exist */
+tutti_status tt_file_read(int fd, const char *name, void *buf, size_t bytes, uint64_t at);
+tutti_status tt_file_write(int fd, const char *name, const void *buf, size_t bytes, uint64_t at);
+tutti_status tt_file_sync_close(int fd, const char *name); /* closes whatever the status */
+
+/*
+ * Who makes a temporary directory. Its name carries host, boot, process and start time; a file
+ * `owner` in it is locked for as long as the owner lives. What a dead owner left is removed, what a
+ * live one is writing never is, however old.
+ */
+tutti_status tt_owner_temp_name(int64_t step, const char *head, char name[TT_TEMP_NAME_MAX]);
+tutti_status tt_owner_lock(int dir, const char *token, int *fd_out);
+tutti_status tt_owner_token_read(int dir, char *token, size_t cap);
+tutti_status tt_leftovers_remove(int dir, const char *path); /* of dead owners */
+
+#define TT_TEMP_HEAD ".tmp-" /* being written */
+#define TT_GONE_HEAD ".del-" /* being removed */
+
+#endif

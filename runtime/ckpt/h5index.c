@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The index: an HDF5 file that shows every tensor whole, under its own name, to any reader of HDF5
+ * 1.10 or newer. Each is a virtual dataset whose parts are boxes in the shards, found by bare file
+ * names beside the index. A part that is missing reads as NaN (integers: 0) without an error,
+ * which is why the library itself never reads through it: the manifest is the truth.
+ *
+ * HDF5's close does not report all that a full file system lost, so the index is opened again and
+ * every object in it, which format 1.10 protects by checksums. Scalars, which HDF5 cannot have
+ * virtual, are copied into their object's header, so the same holds for them. (Making the file in
+ * memory was tried: H5Fget_file_image gives a superblock with a wrong checksum.)
+ */
+#include <hdf5.h>
+
+#include "ckpt/h5.h"
+#include "ckpt/h5util.h"
+
+#include <unistd.h>
+
+#include "ckpt/dir.h"
+#include "tutti/version.h"
+
+typedef struct indexer {
+    int dir;
+    const tt_manifest *m;
+    const tt_plan *plan;
+    hid_t file, links;
+} indexer;
+
+static herr_t set_nan(hid_t create, hid_t type, tutti_dtype dtype)
+{
+    uint64_t bits = dtype == TUTTI_FLOAT64    ? 0x7ff8000000000000u
+                    : dtype == TUTTI_FLOAT32  ? 0x7fc00000u
+                    : dtype == TUTTI_BFLOAT16 ? 0x7fc0u
+                                              : 0x7e00u;
+    return tt_dtype_is_float(dtype) ? H5Pset_fill_value(create, type, &bits) : 0;
+}
+
+/* The box's elements in its shard: the whole of its dataset, or a run of a packed one. */
+static hid_t source_space(const tt_ctensor *t, const tt_cbox *box, const tt_dset *dset)
+{
+    hsize_t dims[TUTTI_CKPT_MAX_DIMS], start, count;
+    uint64_t elems = 0;
+    if (dset->tensor != NULL) {
+        for (int d = 0; d < t->ndim; d++)
+            dims[d] = (hsize_t)box->dim[t->ndim + d];
+        return H5Screate_simple(t->ndim, dims, NULL);
+    }
+    dims[0] = dset->elems;
+    tt_dims_elems(box->dim + t->ndim, t->ndim, &elems);
+    start = box->within / tutti_dtype_size(t->dtype);
+    count = elems;
+    hid_t space = H5Screate_simple(1, dims, NULL);
+    if (space >= 0 && H5Sselect_hyperslab(space, H5S_SELECT_SET, &start, NULL, &count, NULL) < 0) {
+        H5Sclose(space);
+        return -1;
+    }
+    return space;
+}
+
+static herr_t map_box(const indexer *x, hid_t create, hid_t whole, const tt_ctensor *t,
+                      const tt_cbox *box)
+{
+    const tt_shard *shard = &x->plan->shard[box->file];
+    hsize_t start[TUTTI_CKPT_MAX_DIMS], count[TUTTI_CKPT_MAX_DIMS];
+    char path[64];
+    for (int d = 0; d < t->ndim; d++) {
+        start[d] = (hsize_t)box->dim[d];
+        count[d] = (hsize_t)box->dim[t->ndim + d];
+    }
+    if (H5Sselect_hyperslab(whole, H5S_SELECT_SET, start, NULL, count, NULL) < 0)
+        return -1;
+    hid_t source = source_space(t, box, &shard->dset[box->dset]);
+    if (source < 0)
+        return -1;
+    tt_h5_dset_path(shard, box->dset, path, sizeof path);
+    herr_t result = H5Pset_virtual(create, whole, x->m->cat.file[box->file].name, path, source);
+    H5Sclose(source);
+    return result;
+}
+
+static herr_t map_boxes(const indexer *x, hid_t create, hid_t type, hid_t whole,
+                        const tt_ctensor *t)
+{
+    if (set_nan(create, type, t->dtype) < 0)
+        return -1;
+    for (size_t i = 0; i < t->nbox; i++)
+        if (map_box(x, create, whole, t, &t->box[i]) < 0)
+            return -1;
+    return t->nbox == 0 ? 0 : H5Sselect_all(whole);
+}
+
+static tutti_status read_scalar(const indexer *x, const tt_ctensor *t, uint64_t *value_out)
+{
+    const char *name = x->m->cat.file[t->box[0].file].name;
+    uint64_t bytes;
+    int fd;
+    TT_TRY(tt_file_open(x->dir, name, &fd, &bytes));
+    tutti_status status =
+        tt_file_read(fd, name, value_out, tutti_dtype_size(t->dtype), t->box[0].at);
+    close(fd);
+    return status;
+}
+
+static hid_t whole_space(const tt_ctensor *t)
+{
+    hsize_t dims[TUTTI_CKPT_MAX_DIMS];
+    for (int d = 0; d < t->ndim; d++)
+        dims[d] = (hsize_t)t->shape[d];
+    return t->ndim == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(t->ndim, dims, NULL);
+}
+
+static tutti_status add_tensor(const indexer *x, const tt_ctensor *t)
+{
+    tutti_status status = TUTTI_OK;
+    uint64_t scalar = 0;
+    if (t->ndim == 0)
+        TT_TRY(read_scalar(x, t, &scalar));
+    hid_t type = tt_h5_type(t->dtype), whole = whole_space(t), id = -1;
+    hid_t create = H5Pcreate(H5P_DATASET_CREATE);
+    bool ready = type >= 0 && whole >= 0 && create >= 0;
+    if (ready)
+        ready = (t->ndim > 0 ? map_boxes(x, create, type, whole, t)
+                             : H5Pset_layout(create, H5D_COMPACT)) >= 0;
+    if (ready)
+        id = H5Dcreate2(x->file, t->name, type, whole, x->links, create, H5P_DEFAULT);
+    if (id < 0 || (t->ndim == 0 && H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &scalar) < 0))
+        status = tt_h5_fail("cannot add %s to the index", t->name);
+    if (id >= 0 && H5Dclose(id) < 0 && status == TUTTI_OK)
+        status = tt_h5_fail("cannot add %s to the index", t->name);
+    if (create >= 0)
+        H5Pclose(create);
+    if (whole >= 0)
+        H5Sclose(whole);
+    if (type >= 0)
+        H5Tclose(type);
+    return status;
+}
+
+static tutti_status add_attributes(const indexer *x)
+{
+    int64_t world = x->m->world;
+    if (tt_h5_attr_ints(x->file, "step", &x->m->step, 0) < 0 ||
+        tt_h5_attr_ints(x->file, "world", &world, 0) < 0 ||
+        tt_h5_attr_text(x->file, "library", "tutti " TUTTI_VERSION_STRING) < 0)
+        return tt_h5_fail("cannot add attributes to the index");
+    return TUTTI_OK;
+}
+
+/* An error's reason is gone with the next call, so each is asked for at once. */
+static tutti_status open_index(indexer *x, const char *path, bool make)
+{
+    tutti_status status = TUTTI_OK;
+    hid_t access = tt_h5_file_access();
+    if (access < 0 || H5Pset_alignment(access, 1, 1) < 0)
+        return tt_h5_fail("cannot prepare the index");
+    x->file = make ? H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, access)
+                   : H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (x->file < 0)
+        status = tt_h5_fail(make ? "cannot make the index" : "the index cannot be opened again");
+    H5Pclose(access);
+    return status;
+}
+
+static tutti_status fill_index(indexer *x, const char *path)
+{
+    tutti_status status = open_index(x, path, true);
+    if (status != TUTTI_OK)
+        return status;
+    x->links = H5Pcreate(H5P_LINK_CREATE);
+    if (x->links < 0 || H5Pset_create_intermediate_group(x->links, 1) < 0)
+        status = tt_h5_fail("cannot prepare the index");
+    if (status == TUTTI_OK)
+        status = add_attributes(x);
+    for (size_t i = 0; i < x->m->cat.ntensor && status == TUTTI_OK; i++)
+        status = add_tensor(x, &x->m->cat.tensor[i]);
+    if (x->links >= 0)
+        H5Pclose(x->links);
+    if (H5Fclose(x->file) < 0 && status == TUTTI_OK)
+        status = tt_h5_fail("cannot finish the index");
+    return status;
+}
+
+/* Opens what has been written: every object header and mapping carries a checksum. */
+static tutti_status check_index(indexer *x, const char *path)
+{
+    tutti_status status = open_index(x, path, false);
+    if (status != TUTTI_OK)
+        return status;
+    for (size_t i = 0; i < x->m->cat.ntensor && status == TUTTI_OK; i++) {
+        hid_t id = H5Dopen2(x->file, x->m->cat.tensor[i].name, H5P_DEFAULT);
+        if (id < 0)
+            status = tt_h5_fail("%s cannot be found in the index again", x->m->cat.tensor[i].name);
+        else
+            H5Dclose(id);
+    }
+    if (H5Fclose(x->file) < 0 && status == TUTTI_OK)
+        status = tt_h5_fail("cannot close the index");
+    return status;
+}
+
+tutti_status tt_h5_index_write(int dir, const tt_manifest *m, const tt_plan *plan)
+{
+    tt_h5_scope scope;
+    char path[128];
+    indexer x = {dir, m, plan, -1, -1};
+    tt_h5_path(dir, TT_INDEX_NAME, path, sizeof path);
+    tt_h5_enter(&scope);
+    tutti_status status = fill_index(&x, path);
+    if (status == TUTTI_OK)
+        status = check_index(&x, path);
+    tt_h5_leave(&scope);
+    return status;
+}

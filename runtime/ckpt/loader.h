@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A committed checkpoint, open for reading by the manifest and pread. Nothing here knows HDF5. */
+#ifndef TT_CKPT_LOADER_H
+#define TT_CKPT_LOADER_H
+
+#include "ckpt/dir.h"
+#include "ckpt/manifest.h"
+
+typedef struct tt_source {
+    int dir; /* of the step */
+    char name[TT_STEP_NAME_MAX];
+    tt_manifest m;
+} tt_source;
+
+/* Opens the step's directory in dir. `text` empty: reads the manifest into it, and compares the
+ * sizes of all files with it; else takes the manifest from there. */
+tutti_status tt_source_open(int dir, int64_t step, tt_buf *text, tt_source *src_out);
+void tt_source_close(tt_source *src); /* takes one that is not open: all zero */
+
+/* Compares the checksums of share `part` of `parts` of all blocks. */
+tutti_status tt_source_verify(const tt_source *src, int part, int parts);
+
+bool tt_step_looks_whole(int dir, int64_t step); /* manifest and sizes, not the data */
+
+/* A box wanted of a tensor, dense at `to`. */
+typedef struct tt_want {
+    const tt_ctensor *tensor;
+    const int64_t *dim; /* offset, then extent: inside the tensor's shape */
+    void *to;
+} tt_want;
+
+/* Reads the boxes; every block that is touched is verified before anything of it is handed out. */
+tutti_status tt_source_read(const tt_source *src, const tt_want *want, size_t n);
+
+#endif

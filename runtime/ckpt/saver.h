@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The saver of a context: one save at a time, from tutti_ckpt_begin to its commit on disk. */
+#ifndef TT_CKPT_SAVER_H
+#define TT_CKPT_SAVER_H
+
+#include "boot/context.h"
+#include "ckpt/dir.h"
+#include "ckpt/writer.h"
+
+/* The same on all ranks between two calls. */
+typedef enum tt_save_phase {
+    TT_SAVE_NONE,
+    TT_SAVE_OPEN, /* begun: the program adds tensors */
+    TT_SAVE_WRITING, /* every rank's worker writes its shard */
+    TT_SAVE_SEALING /* rank 0's worker writes index and manifest, and commits */
+} tt_save_phase;
+
+/* Added by the program so far. */
+struct tutti_ckpt {
+    tutti_ctx *ctx;
+    tt_arena arena; /* names, dims, values */
+    tt_item *item;
+    size_t nitem, item_cap;
+    tutti_status status; /* of a failed add, repeated by commit on all ranks */
+    char text[TT_ERROR_TEXT_MAX];
+};
+
+typedef struct tt_save_note {
+    int32_t status;
+    uint32_t done;
+} tt_save_note;
+
+typedef struct tt_saver {
+    tutti_ctx *ctx;
+    tt_save_phase phase;
+    tutti_ckpt *open;
+    uint64_t block_bytes;
+    int64_t last_durable;
+
+    /* the save in progress */
+    char *path; /* as the program named it */
+    int dir, temp, owner; /* descriptors; owner: rank 0's lock */
+    char temp_name[TT_TEMP_NAME_MAX];
+    int64_t step;
+    int keep_last;
+
+    /* kept from save to save: a program saves the same tensors again */
+    tt_plan plan;
+    tt_hash128 *plan_key; /* of each rank's description; NULL: no plan yet */
+    tt_stage stage;
+    tt_event *staged; /* passed when the copies have been made; NULL: inline */
+    bool wait_staged;
+
+    tt_save_note *notes; /* of all ranks */
+    tt_worker worker;
+    tutti_status snapshot; /* of queueing the copies */
+    char snapshot_text[TT_ERROR_TEXT_MAX];
+    tt_shard_report report;
+    tt_blobs reports; /* of all ranks, for rank 0 */
+} tt_saver;
+
+tutti_status tt_saver_get(tutti_ctx *ctx, tt_saver **saver_out); /* made at the first call */
+
+/* Waits for the save in progress (wait) or looks once whether all are done; its error. Collective.
+ */
+tutti_status tt_saver_progress(tt_saver *s, bool wait);
+
+/* Ends the save in progress: rank 0 removes what is there. No worker may run. */
+void tt_saver_drop(tt_saver *s);
+void tt_ckpt_discard(tutti_ckpt *ck); /* takes NULL */
+
+/* Local work, in the worker. */
+tutti_status tt_save_write(void *saver); /* this rank's shard */
+tutti_status tt_save_seal(void *saver); /* rank 0: index, manifest, commit, retention */
+
+/* Keeps the newest `keep` that are whole, and `step` in any case. */
+void tt_retain(int dir, const char *path, int64_t step, int keep);
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rank 0's last steps, in its worker: index, manifest, the rename that is the commit, retention.
+ *
+ * Nothing is trusted that can be looked at again: each shard must have the size its writer
+ * reported, and the manifest's text is read back by the loader's own reader before it is written.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ckpt/h5.h"
+#include "ckpt/saver.h"
+#include "core/log.h"
+
+static tutti_status take_report(tt_saver *s, size_t i)
+{
+    tt_shard *shard = &s->plan.shard[i];
+    tt_cfile *file = &s->plan.cat.file[i];
+    struct stat st;
+    tt_buf in =
+        tt_buf_view(tt_blob(&s->reports, shard->rank), tt_blob_bytes(&s->reports, shard->rank));
+    file->bytes = tt_buf_get_u64(&in);
+    file->blocks = tt_buf_get_u64(&in);
+    if (in.failed || file->blocks > in.size / sizeof *file->hash)
+        return tt_fail(TUTTI_ERR_INTERNAL, "rank %d sent a report that is cut off", shard->rank);
+    free(file->hash);
+    file->hash = NULL;
+    TT_TRY(tt_calloc(file->blocks, sizeof *file->hash, &file->hash));
+    tt_buf_get(&in, file->hash, file->blocks * sizeof *file->hash);
+    if (in.failed || in.size - in.at != shard->ndset * sizeof(uint64_t))
+        return tt_fail(TUTTI_ERR_INTERNAL, "rank %d sent a report that is cut off", shard->rank);
+    if (fstatat(s->temp, file->name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
+        (uint64_t)st.st_size != file->bytes)
+        return tt_fail(TUTTI_ERR_IO, "%s is not there as rank %d wrote it", file->name,
+                       shard->rank);
+    return TUTTI_OK;
+}
+
+/* Absolute places of all boxes, from where HDF5 put each dataset. */
+static void place_boxes(tt_saver *s)
+{
+    for (size_t i = 0; i < s->plan.cat.nbox; i++) {
+        tt_cbox *box = &s->plan.cat.box[i];
+        int rank = s->plan.shard[box->file].rank;
+        size_t ndset = s->plan.shard[box->file].ndset;
+        uint64_t offset;
+        const unsigned char *end = tt_blob(&s->reports, rank);
+        end += tt_blob_bytes(&s->reports, rank) - (ndset - box->dset) * sizeof offset;
+        memcpy(&offset, end, sizeof offset);
+        box->at = offset + box->within;
+    }
+}
+
+/* HDF5 made it; what it holds is read back to be hashed, then made durable. */
+static tutti_status hash_index(tt_saver *s, tt_cfile *file, int fd)
+{
+    char *image;
+    TT_TRY(tt_calloc(1, file->bytes, &image));
+    tutti_status status = tt_file_read(fd, TT_INDEX_NAME, image, file->bytes, 0);
+    if (status == TUTTI_OK)
+        status = tt_blocks_hash(image, file->bytes, s->block_bytes, &file->hash, &file->blocks);
+    free(image);
+    return status;
+}
+
+static tutti_status write_index(tt_saver *s, tt_manifest *m)
+{
+    tt_cfile *file = &s->plan.cat.file[s->plan.cat.nfile - 1];
+    int fd;
+    TT_TRY(tt_h5_index_write(s->temp, m, &s->plan));
+    free(file->hash);
+    file->hash = NULL;
+    TT_TRY(tt_file_open(s->temp, TT_INDEX_NAME, &fd, &file->bytes));
+    tutti_status status = hash_index(s, file, fd);
+    if (status == TUTTI_OK)
+        return tt_file_sync_close(fd, TT_INDEX_NAME);
+    close(fd);
+    return status;
+}
+
+static tutti_status write_manifest(tt_saver *s, const tt_manifest *m)
+{
+    tt_buf text = {0};
+    tt_manifest again = {0};
+    tutti_status status = tt_manifest_write(m, &text);
+    if (status == TUTTI_OK)
+        status = tt_manifest_read(text.data, text.size, s->step, &again);
+    tt_manifest_free(&again);
+    if (status == TUTTI_OK)
+        status = tt_small_file_write(s->temp, TT_MANIFEST_NAME, text.data, text.size);
+    tt_buf_free(&text);
+    return status;
+}
+
+/* The step is there already: a run that went back to an older one has come here again. The old
+ * one keeps its place until the very moment the new one takes it, where the file system can. */
+static tutti_status replace(tt_saver *s, const char *name)
+{
+    char gone[TT_TEMP_NAME_MAX];
+    if (renameat2(s->dir, s->temp_name, s->dir, name, RENAME_EXCHANGE) == 0)
+        return TUTTI_OK;
+    if (errno != EINVAL && errno != ENOSYS)
+        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot exchange %s", name);
+    TT_TRY(tt_owner_temp_name(s->step, TT_GONE_HEAD, gone));
+    if (renameat(s->dir, name, s->dir, gone) != 0 ||
+        renameat(s->dir, s->temp_name, s->dir, name) != 0)
+        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot replace %s", name);
+    snprintf(s->temp_name, sizeof s->temp_name, "%s", gone);
+    return TUTTI_OK;
+}
+
+static tutti_status rename_in(tt_saver *s)
+{
+    char name[TT_STEP_NAME_MAX];
+    bool replaced = false;
+    tt_step_name(s->step, name);
+    if (unlinkat(s->temp, TT_OWNER_NAME, 0) != 0)
+        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot remove %s", TT_OWNER_NAME);
+    TT_TRY(tt_dir_sync(s->temp, s->temp_name));
+    if (renameat(s->dir, s->temp_name, s->dir, name) != 0) {
+        if (errno != ENOTEMPTY && errno != EEXIST)
+            return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot rename to %s", name);
+        TT_TRY(replace(s, name));
+        replaced = true;
+    }
+    /* From here on it is committed: what fails now must not remove it. */
+    if (replaced && tt_dir_remove(s->dir, s->temp_name) != TUTTI_OK)
+        tt_log_warn(TT_CKPT, "%s: %s", s->path, tutti_last_error());
+    s->temp_name[0] = '\0';
+    return tt_dir_sync(s->dir, s->path);
+}
+
+tutti_status tt_save_seal(void *saver)
+{
+    tt_saver *s = saver;
+    tt_manifest m = {.step = s->step,
+                     .world = s->ctx->world.size,
+                     .block_bytes = s->block_bytes,
+                     .time = (int64_t)time(NULL)};
+    snprintf(m.save_id, sizeof m.save_id, "%s", s->temp_name);
+    for (size_t i = 0; i < s->plan.nshard; i++)
+        TT_TRY(take_report(s, i));
+    place_boxes(s);
+    m.cat = s->plan.cat; /* borrowed */
+    TT_TRY(write_index(s, &m));
+    TT_TRY(write_manifest(s, &m));
+    TT_TRY(rename_in(s));
+    if (s->keep_last > 0)
+        tt_retain(s->dir, s->path, s->step, s->keep_last);
+    return TUTTI_OK;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tutti_ckpt_commit: agreeing on a plan, the snapshot, and the start of the writing.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/saver.h"
+#include "core/log.h"
+
+/* What every rank tells every other at commit. */
+typedef struct commit_note {
+    tt_hash128 described; /* hash of this rank's description */
+    uint64_t same; /* of its TUTTI_CKPT_SAME values, in any order */
+    int64_t keep_last;
+    uint32_t flags;
+    uint32_t padding;
+} commit_note;
+
+static uint64_t same_hash(const tutti_ckpt *ck)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < ck->nitem; i++) {
+        const tt_item *item = &ck->item[i];
+        if (item->same)
+            sum += tt_hash64(item->data, item->bytes_total,
+                             tt_hash64(item->name, strlen(item->name), 0));
+    }
+    return sum;
+}
+
+/* Whether the list of another rank gives `name` another hash. */
+static bool differs(const tt_blobs *all, int rank, const char *name, uint64_t hash)
+{
+    tt_buf other = tt_buf_view(tt_blob(all, rank), tt_blob_bytes(all, rank));
+    while (other.at < other.size && !other.failed) {
+        bool same_name = strcmp(tt_buf_get_str(&other), name) == 0;
+        if (tt_buf_get_u64(&other) != hash && same_name)
+            return true;
+    }
+    return false;
+}
+
+static tutti_status first_difference(const tt_blobs *all)
+{
+    tt_buf first = tt_buf_view(tt_blob(all, 0), tt_blob_bytes(all, 0));
+    while (first.at < first.size && !first.failed) {
+        const char *name = tt_buf_get_str(&first);
+        uint64_t hash = tt_buf_get_u64(&first);
+        for (int r = 1; r < all->n; r++)
+            if (differs(all, r, name, hash))
+                return tt_fail(TUTTI_ERR_ARG,
+                               "the TUTTI_CKPT_SAME value %s differs between ranks 0 and %d", name,
+                               r);
+    }
+    return tt_fail(TUTTI_ERR_ARG, "the ranks added different TUTTI_CKPT_SAME values");
+}
+
+/* Rare: which value it is must be said. */
+static tutti_status name_difference(tt_saver *s, const tutti_ckpt *ck)
+{
+    tt_buf mine = {0};
+    tt_blobs all = {0};
+    for (size_t i = 0; i < ck->nitem; i++) {
+        const tt_item *item = &ck->item[i];
+        if (!item->same)
+            continue;
+        tt_buf_put_str(&mine, item->name);
+        tt_buf_put_u64(&mine, tt_hash64(item->data, item->bytes_total, 0));
+    }
+    tutti_status status =
+        tt_all_gather_blobs(&s->ctx->world, "tutti_ckpt_commit", mine.data, mine.size, &all);
+    tt_buf_free(&mine);
+    if (status != TUTTI_OK)
+        return status;
+    status = first_difference(&all);
+    tt_blobs_free(&all);
+    return status;
+}
+
+static tutti_status check_notes(tt_saver *s, const tutti_ckpt *ck, const commit_note *all)
+{
+    for (int r = 1; r < s->ctx->world.size; r++) {
+        if (all[r].flags != all[0].flags || all[r].keep_last != all[0].keep_last)
+            return tt_fail(TUTTI_ERR_ARG, "rank %d commits with other options than rank 0", r);
+        if (all[r].same != all[0].same)
+            return name_difference(s, ck);
+    }
+    return TUTTI_OK;
+}
+
+static bool plan_fits(const tt_saver *s, const commit_note *all)
+{
+    for (int r = 0; r < s->ctx->world.size; r++)
+        if (s->plan_key == NULL || s->plan_key[r].low != all[r].described.low ||
+            s->plan_key[r].high != all[r].described.high)
+            return false;
+    return true;
+}
+
+static tutti_status make_plan(tt_saver *s, const tt_buf *described, const commit_note *all)
+{
+    tt_group *world = &s->ctx->world;
+    tt_blobs blobs = {0};
+    tt_hash128 *key = NULL;
+    tutti_status status =
+        tt_all_gather_blobs(world, "tutti_ckpt_commit", described->data, described->size, &blobs);
+    if (status != TUTTI_OK)
+        return status;
+    free(s->plan_key);
+    s->plan_key = NULL;
+    tt_plan_free(&s->plan);
+    status = tt_plan_make(&blobs, world->rank, &s->plan);
+    tt_blobs_free(&blobs);
+    if (status == TUTTI_OK)
+        status = tt_calloc((size_t)world->size, sizeof *key, &key);
+    /* a plan that is wrong is wrong on every rank, with the same text; memory may fail on one */
+    status = tt_agree(world, "tutti_ckpt_commit", status);
+    if (status != TUTTI_OK) {
+        free(key);
+        return status;
+    }
+    for (int r = 0; r < world->size; r++)
+        key[r] = all[r].described;
+    s->plan_key = key;
+    return TUTTI_OK;
+}
+
+static tutti_status agree_plan(tt_saver *s, const tutti_ckpt *ck, const tutti_ckpt_save_opts *opts)
+{
+    tt_group *world = &s->ctx->world;
+    tt_buf described = {0};
+    commit_note *all = NULL;
+    tutti_status status = tt_plan_describe(ck->item, ck->nitem, &described);
+    if (status == TUTTI_OK)
+        status = tt_calloc((size_t)world->size, sizeof *all, &all);
+    status = tt_agree(world, "tutti_ckpt_commit", status);
+    if (status == TUTTI_OK) {
+        commit_note mine = {.described = tt_hash128_of(described.data, described.size),
+                            .same = same_hash(ck),
+                            .keep_last = opts->keep_last,
+                            .flags = opts->flags};
+        status = tt_all_gather_fixed(world, "tutti_ckpt_commit", &mine, sizeof mine, all);
+    }
+    if (status == TUTTI_OK)
+        status = check_notes(s, ck, all);
+    if (status == TUTTI_OK && !plan_fits(s, all))
+        status = make_plan(s, &described, all);
+    tt_buf_free(&described);
+    free(all);
+    return status;
+}
+
+static tutti_status reserve_stage(tt_saver *s, tutti_stream stream)
+{
+    if (stream.kind != TUTTI_STREAM_INLINE && s->staged == NULL)
+        TT_TRY(s->ctx->dev_ops->event_create(s->ctx->dev, false, &s->staged));
+    return s->plan.mine < 0 ? TUTTI_OK
+                            : tt_stage_reserve(&s->stage, s->plan.shard[s->plan.mine].stage_bytes);
+}
+
+static tutti_status queue_copies(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream)
+{
+    const tt_device_ops *ops = s->ctx->dev_ops;
+    for (size_t i = 0; i < s->plan.ncopy; i++) {
+        const tt_copy *copy = &s->plan.copy[i];
+        const tt_item *item = &ck->item[copy->item];
+        const tt_dset *dset = &s->plan.shard[s->plan.mine].dset[copy->box->dset];
+        char *to = s->stage.base + dset->stage + copy->box->within;
+        if (item->bytes) /* ours: it goes with ck, which is gone before the stream gets there */
+            memcpy(to, item->data, copy->bytes);
+        else
+            TT_TRY(ops->copy(s->ctx->dev, to, item->data, copy->bytes, stream));
+    }
+    if (stream.kind != TUTTI_STREAM_INLINE)
+        TT_TRY(ops->event_record(s->ctx->dev, s->staged, stream));
+    return TUTTI_OK;
+}
+
+static void start_writing(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream, int keep_last)
+{
+    s->keep_last = keep_last;
+    s->wait_staged = stream.kind != TUTTI_STREAM_INLINE;
+    s->snapshot = queue_copies(s, ck, stream);
+    if (s->snapshot == TUTTI_OK)
+        s->snapshot = tt_worker_start(&s->worker, tt_save_write, s);
+    if (s->snapshot != TUTTI_OK) /* told to the others where the writers are asked */
+        snprintf(s->snapshot_text, sizeof s->snapshot_text, "%s", tutti_last_error());
+    s->phase = TT_SAVE_WRITING;
+}
+
+static tutti_status commit_args(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream,
+                                const tutti_ckpt_save_opts *opts)
+{
+    if (opts->size != sizeof *opts || (opts->flags & ~(uint32_t)TUTTI_CKPT_SYNC) != 0 ||
+        opts->keep_last < 0)
+        return tt_fail(TUTTI_ERR_ARG, "size, flags or keep_last of the options is wrong");
+    if (ck->status != TUTTI_OK)
+        return tt_fail_text(ck->status, ck->text);
+    return s->ctx->dev_ops->stream_check(s->ctx->dev, stream);
+}
+
+static tutti_status commit(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream,
+                           const tutti_ckpt_save_opts *opts)
+{
+    tt_group *world = &s->ctx->world;
+    TT_TRY(tt_agree(world, "tutti_ckpt_commit", commit_args(s, ck, stream, opts)));
+    TT_TRY(agree_plan(s, ck, opts));
+    TT_TRY(tt_agree(world, "tutti_ckpt_commit", reserve_stage(s, stream)));
+    start_writing(s, ck, stream, opts->keep_last);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
+                               const tutti_ckpt_save_opts *opts)
+{
+    static const tutti_ckpt_save_opts defaults = TUTTI_CKPT_SAVE_OPTS_INIT;
+    tt_saver *s;
+    if (ck == NULL)
+        return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_commit: ck is NULL");
+    s = tt_ctx_hook_find(ck->ctx, "ckpt");
+    s->open = NULL;
+    if (opts == NULL)
+        opts = &defaults;
+    tutti_status status = tt_ctx_check(s->ctx);
+    if (status == TUTTI_OK)
+        status = commit(s, ck, stream, opts);
+    tt_ckpt_discard(ck);
+    if (status != TUTTI_OK) {
+        status = tt_fail_more(status, "checkpoint of step %lld", (long long)s->step);
+        tt_saver_drop(s);
+        return status;
+    }
+    return (opts->flags & TUTTI_CKPT_SYNC) != 0 ? tt_saver_progress(s, true) : TUTTI_OK;
+}

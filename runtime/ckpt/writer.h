@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A thread for local work, staging memory, and the writing of one shard. */
+#ifndef TT_CKPT_WRITER_H
+#define TT_CKPT_WRITER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "ckpt/manifest.h"
+#include "ckpt/plan.h"
+
+/* One piece of work in a thread of low priority. */
+typedef struct tt_worker {
+    pthread_t thread;
+    tutti_status (*fn)(void *arg);
+    void *arg;
+    int log_rank, log_size;
+    bool running; /* a thread that must be joined */
+    _Atomic bool cancel; /* asks fn to end early */
+    _Atomic uint32_t done; /* futex word */
+    tutti_status status; /* after the join */
+    char text[TT_ERROR_TEXT_MAX];
+} tt_worker;
+tutti_status tt_worker_start(tt_worker *w, tutti_status (*fn)(void *arg), void *arg);
+bool tt_worker_done(tt_worker *w, int64_t wait_ns); /* done, perhaps after waiting so long */
+tutti_status tt_worker_join(tt_worker *w); /* its status, its text as this thread's last error */
+
+/* Memory that grows, is touched when it does, and is used again by the next save. */
+typedef struct tt_stage {
+    char *base;
+    size_t bytes;
+} tt_stage;
+tutti_status tt_stage_reserve(tt_stage *stage, size_t bytes);
+void tt_stage_free(tt_stage *stage);
+
+/* What a shard became; hashes of every block of the file. */
+typedef struct tt_shard_report {
+    uint64_t bytes;
+    uint64_t *offset; /* of each dataset */
+    tt_hash128 *hash;
+    size_t blocks;
+} tt_shard_report;
+void tt_shard_report_free(tt_shard_report *report);
+
+/* Writes and makes durable the shard `name` in directory dir; its data lies in `stage`. */
+tutti_status tt_shard_write(int dir, const char *name, const tt_shard *shard, const tt_stage *stage,
+                            uint64_t block_bytes, const _Atomic bool *cancel,
+                            tt_shard_report *report_out);
+
+/* Writes a small file from memory and makes it durable. */
+tutti_status tt_small_file_write(int dir, const char *name, const void *data, size_t bytes);
+/* Hashes a file's image block by block. */
+tutti_status tt_blocks_hash(const void *data, size_t bytes, uint64_t block_bytes,
+                            tt_hash128 **hash_out, size_t *blocks_out);
+
+#endif

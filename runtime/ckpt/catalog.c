@@ -82,22 +82,20 @@ static bool part_ok(const char *part, size_t bytes)
 
 bool tt_name_ok(const char *name, size_t max)
 {
-    size_t bytes = strnlen(name, max + 1), part = 0;
-    if (bytes == 0 || bytes > max)
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    size_t bytes = strnlen(name, max + 1), at = 0;
+    if (bytes > max)
         return false;
-    for (size_t i = 0; i < bytes; i++) {
-        char c = name[i];
-        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                     c == '.' || c == '_' || c == '-';
-        if (!plain && c != '/')
+    for (;;) {
+        size_t part = strspn(name + at, plain);
+        if (!part_ok(name + at, part))
             return false;
-        if (c == '/') {
-            if (!part_ok(name + part, i - part))
-                return false;
-            part = i + 1;
-        }
+        at += part;
+        if (name[at] == '\0')
+            return true;
+        if (name[at++] != '/')
+            return false;
     }
-    return part_ok(name + part, bytes - part);
 }
 
 const char *tt_catalog_name_clash(const tt_catalog *cat, const char **longer_out)

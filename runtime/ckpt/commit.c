@@ -25,6 +25,8 @@
 /* Waiting ranks meet this often, so that a slow disk is no time-out. */
 enum { MEET_MIN_NS = 500000, MEET_MAX_NS = 200000000 };
 
+enum { DRAIN_TRIES = 5000, DRAIN_SLEEP_NS = 1000000 };
+
 static void close_fd(int *fd)
 {
     if (*fd >= 0)
@@ -70,9 +72,9 @@ tutti_status tt_save_write(void *saver)
     TT_TRY(wait_staged(s));
     if (s->plan.mine < 0)
         return TUTTI_OK;
-    return tt_shard_write(s->temp, s->plan.cat.file[s->plan.mine].name,
-                          &s->plan.shard[s->plan.mine], &s->stage, s->block_bytes,
-                          &s->worker.cancel, &s->report);
+    tt_shard_input in = {&s->plan.shard[s->plan.mine], &s->stage, s->block_bytes,
+                         &s->worker.cancel};
+    return tt_shard_write(s->temp, s->plan.cat.file[s->plan.mine].name, &in, &s->report);
 }
 
 /* All say whether they are done; *failed_out: whether one of them failed. */
@@ -188,6 +190,23 @@ static tutti_status hook(tutti_ctx *ctx, void *arg, int64_t step)
     return tt_saver_progress(s, step < 0);
 }
 
+/* Whether no stream copies into the staging memory any more. A failed context does not wait for
+ * its streams, so it may be that one still does: then the memory is better lost than unmapped. */
+static bool drained(tt_saver *s)
+{
+    bool passed = !s->wait_staged;
+    for (int i = 0; i < DRAIN_TRIES && !passed; i++) {
+        if (s->ctx->dev_ops->event_query(s->ctx->dev, s->staged, &passed) != TUTTI_OK)
+            break;
+        if (!passed)
+            tt_sleep_ns(DRAIN_SLEEP_NS);
+    }
+    if (!passed)
+        tt_log_warn(TT_CKPT, "%zu MiB of staging memory stay: a stream has not ended its copies",
+                    s->stage.bytes >> 20);
+    return passed;
+}
+
 static void saver_free(void *arg)
 {
     tt_saver *s = arg;
@@ -196,9 +215,10 @@ static void saver_free(void *arg)
         tt_log_debug(TT_CKPT, "the save of step %lld ends with its context", (long long)s->step);
     tt_ckpt_discard(s->open);
     tt_saver_drop(s);
+    if (drained(s))
+        tt_stage_free(&s->stage);
     if (s->staged != NULL)
         s->ctx->dev_ops->event_destroy(s->ctx->dev, s->staged);
-    tt_stage_free(&s->stage);
     tt_plan_free(&s->plan);
     free(s->plan_key);
     free(s->notes);

@@ -110,26 +110,40 @@ static hid_t whole_space(const tt_ctensor *t)
     return t->ndim == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(t->ndim, dims, NULL);
 }
 
-static tutti_status add_tensor(const indexer *x, const tt_ctensor *t)
+static tutti_status make_tensor(const indexer *x, const tt_ctensor *t, hid_t type, hid_t whole,
+                                hid_t *id_out)
 {
     tutti_status status = TUTTI_OK;
-    uint64_t scalar = 0;
-    if (t->ndim == 0)
-        TT_TRY(read_scalar(x, t, &scalar));
-    hid_t type = tt_h5_type(t->dtype), whole = whole_space(t), id = -1;
-    hid_t create = H5Pcreate(H5P_DATASET_CREATE);
-    bool ready = type >= 0 && whole >= 0 && create >= 0;
-    if (ready)
-        ready = (t->ndim > 0 ? map_boxes(x, create, type, whole, t)
-                             : H5Pset_layout(create, H5D_COMPACT)) >= 0;
-    if (ready)
+    herr_t ready = -1;
+    hid_t id = -1, create = H5Pcreate(H5P_DATASET_CREATE);
+    if (create >= 0 && t->ndim > 0)
+        ready = map_boxes(x, create, type, whole, t);
+    else if (create >= 0)
+        ready = H5Pset_layout(create, H5D_COMPACT);
+    if (ready >= 0)
         id = H5Dcreate2(x->file, t->name, type, whole, x->links, create, H5P_DEFAULT);
-    if (id < 0 || (t->ndim == 0 && H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &scalar) < 0))
-        status = tt_h5_fail("cannot add %s to the index", t->name);
-    if (id >= 0 && H5Dclose(id) < 0 && status == TUTTI_OK)
+    if (id < 0)
         status = tt_h5_fail("cannot add %s to the index", t->name);
     if (create >= 0)
         H5Pclose(create);
+    if (status == TUTTI_OK)
+        *id_out = id;
+    return status;
+}
+
+static tutti_status add_tensor(const indexer *x, const tt_ctensor *t)
+{
+    uint64_t scalar = 0;
+    hid_t id = -1;
+    if (t->ndim == 0)
+        TT_TRY(read_scalar(x, t, &scalar));
+    hid_t type = tt_h5_type(t->dtype), whole = whole_space(t);
+    tutti_status status = make_tensor(x, t, type, whole, &id);
+    if (status == TUTTI_OK && t->ndim == 0 &&
+        H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &scalar) < 0)
+        status = tt_h5_fail("cannot write %s into the index", t->name);
+    if (id >= 0 && H5Dclose(id) < 0 && status == TUTTI_OK)
+        status = tt_h5_fail("cannot close %s in the index", t->name);
     if (whole >= 0)
         H5Sclose(whole);
     if (type >= 0)

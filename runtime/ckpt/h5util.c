@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files that use HDF5 share: the lock, errors, types, attributes.
+ *
+ * The lock is one for the process, not one per file, for a library built without thread safety
+ * breaks when two threads are in it at all. bf16 and f16 are floats of 16 bits that HDF5 1.10 has
+ * no name for; described by their fields they are read as floats by every tool. (The library
+ * itself never has HDF5 convert a value: it stores and reads bits.)
+ */
 #include <hdf5.h>
 
 #include "ckpt/h5util.h"

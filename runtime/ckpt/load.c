@@ -216,29 +216,41 @@ tutti_status tutti_ckpt_stat(const tutti_ckpt_reader *rd, const char *name, tutt
     return TUTTI_OK;
 }
 
-/* What one tensor asks for; dims: room for offset and extent. */
-static tutti_status make_want(const tutti_ckpt_reader *rd, const tutti_tensor *t, int64_t *dims,
-                              tt_want *want)
+static tutti_status check_read_args(const tutti_tensor *t)
 {
-    char a[TT_CKPT_BOX_TEXT], b[TT_CKPT_BOX_TEXT];
-    size_t row;
-    bool own, whole = true;
     if (t->size != sizeof *t || t->name == NULL || t->ndim < 0 || t->ndim > TUTTI_CKPT_MAX_DIMS ||
         (t->flags & ~(uint32_t)TUTTI_CKPT_PER_RANK) != 0)
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_read: a tensor does not begin with "
                                       "TUTTI_TENSOR_INIT, or its name, ndim or flags is wrong");
-    const tt_ctensor *have = find(rd, t->name, (t->flags & TUTTI_CKPT_PER_RANK) != 0, &own);
+    return TUTTI_OK;
+}
+
+static tutti_status check_stored_as(const tt_ctensor *have, const tutti_tensor *t)
+{
+    char a[TT_CKPT_BOX_TEXT], b[TT_CKPT_BOX_TEXT];
+    if (have->dtype == t->dtype && have->ndim == t->ndim &&
+        memcmp(have->shape, t->shape, (size_t)t->ndim * sizeof *t->shape) == 0)
+        return TUTTI_OK;
+    return tt_fail(TUTTI_ERR_SHAPE, "tensor %s is stored as %s %s and asked for as %s %s", t->name,
+                   tutti_dtype_name(have->dtype),
+                   tt_shape_text(have->shape, have->ndim, a, sizeof a), tutti_dtype_name(t->dtype),
+                   tt_shape_text(t->shape, t->ndim, b, sizeof b));
+}
+
+/* What one tensor asks for; dims: room for offset and extent. */
+static tutti_status make_want(const tutti_ckpt_reader *rd, const tutti_tensor *t, int64_t *dims,
+                              tt_want *want)
+{
+    bool own, whole = true, per_rank = (t->flags & TUTTI_CKPT_PER_RANK) != 0;
+    TT_TRY(check_read_args(t));
+    const tt_ctensor *have = find(rd, t->name, per_rank, &own);
     if (have == NULL)
         return tt_fail(TUTTI_ERR_NOT_FOUND, "%s holds no tensor %.200s%s", rd->src.name, t->name,
-                       (t->flags & TUTTI_CKPT_PER_RANK) != 0 ? " of this rank" : "");
-    row = (size_t)t->ndim * sizeof *dims;
-    if (have->dtype != t->dtype || have->ndim != t->ndim || memcmp(have->shape, t->shape, row) != 0)
-        return tt_fail(TUTTI_ERR_SHAPE, "tensor %s is stored as %s %s and asked for as %s %s",
-                       t->name, tutti_dtype_name(have->dtype),
-                       tt_shape_text(have->shape, have->ndim, a, sizeof a),
-                       tutti_dtype_name(t->dtype), tt_shape_text(t->shape, t->ndim, b, sizeof b));
+                       per_rank ? " of this rank" : "");
+    TT_TRY(check_stored_as(have, t));
     for (int d = 0; d < t->ndim; d++)
         whole = whole && t->offset[d] == 0 && t->extent[d] == 0;
+    size_t row = (size_t)t->ndim * sizeof *dims;
     memcpy(dims, t->offset, row);
     memcpy(dims + t->ndim, whole ? t->shape : t->extent, row);
     if (!tt_box_inside(dims, have->shape, t->ndim) || (t->data == NULL && have->elems > 0))

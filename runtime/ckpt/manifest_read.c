@@ -10,6 +10,7 @@
  * by them. The parser limits nesting itself.
  */
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,7 +82,7 @@ static tutti_status read_file(const json_t *object, uint64_t block_bytes, tt_cfi
         return BAD("a file's entry or name is not one of ours");
     if (!member_int(object, "bytes", 0, INT64_MAX, &bytes))
         return BAD("%s has no proper size", name);
-    strcpy(file->name, name);
+    snprintf(file->name, sizeof file->name, "%s", name);
     file->bytes = (uint64_t)bytes;
     uint64_t blocks = file->bytes / block_bytes + (file->bytes % block_bytes != 0);
     if (!json_is_string(hex) || json_string_length(hex) / 32 != blocks ||
@@ -151,26 +152,37 @@ static tutti_status read_box(tt_manifest *m, const json_t *array, const tt_ctens
     return TUTTI_OK;
 }
 
+static bool kind_ok(const char *kind, bool *bytes_out)
+{
+    *bytes_out = kind != NULL && strcmp(kind, "bytes") == 0;
+    return kind != NULL && (*bytes_out || strcmp(kind, "tensor") == 0);
+}
+
+static tutti_status read_shape(tt_manifest *m, const json_t *shape, tt_ctensor *t)
+{
+    int64_t *dim;
+    if (json_array_size(shape) > TUTTI_CKPT_MAX_DIMS)
+        return BAD("tensor %s has too many dimensions", t->name);
+    t->ndim = (int)json_array_size(shape);
+    TT_TRY(tt_arena_alloc(&m->cat.arena, (size_t)t->ndim * sizeof *dim, &dim));
+    t->shape = dim;
+    if (!read_dims(shape, t->ndim, dim) || !tt_dims_elems(dim, t->ndim, &t->elems))
+        return BAD("tensor %s has an impossible shape", t->name);
+    return TUTTI_OK;
+}
+
 static tutti_status read_tensor(tt_manifest *m, const json_t *object, tt_ctensor *t)
 {
     const char *name = member_text(object, "name", TT_CKPT_FULL_NAME_MAX);
     const char *kind = member_text(object, "kind", 16), *dtype = member_text(object, "dtype", 16);
-    const json_t *shape = json_object_get(object, "shape");
-    int64_t *dim;
     if (!json_is_object(object) || json_object_size(object) != 5 || name == NULL ||
         !tt_name_ok(name, TT_CKPT_FULL_NAME_MAX))
         return BAD("a tensor's entry or name is malformed");
     TT_TRY(tt_arena_text(&m->cat.arena, name, strlen(name), &t->name));
     t->dtype = dtype == NULL ? (tutti_dtype)0 : tt_dtype_by_name(dtype);
-    if (kind == NULL || (strcmp(kind, "tensor") != 0 && strcmp(kind, "bytes") != 0) ||
-        !tt_dtype_ok(t->dtype) || json_array_size(shape) > TUTTI_CKPT_MAX_DIMS)
-        return BAD("tensor %s has no proper kind, dtype or shape", name);
-    t->bytes = strcmp(kind, "bytes") == 0;
-    t->ndim = (int)json_array_size(shape);
-    TT_TRY(tt_arena_alloc(&m->cat.arena, (size_t)t->ndim * sizeof *dim, &dim));
-    t->shape = dim;
-    if (!read_dims(shape, t->ndim, dim) || !tt_dims_elems(dim, t->ndim, &t->elems))
-        return BAD("tensor %s has an impossible shape", name);
+    if (!kind_ok(kind, &t->bytes) || !tt_dtype_ok(t->dtype))
+        return BAD("tensor %s has no proper kind or dtype", name);
+    TT_TRY(read_shape(m, json_object_get(object, "shape"), t));
     if (t->bytes && (t->ndim != 1 || t->dtype != TUTTI_UINT8))
         return BAD("value %s is not a row of bytes", name);
     return TUTTI_OK;
@@ -275,7 +287,7 @@ static tutti_status read_root(const json_t *root, int64_t step, tt_manifest *m)
     if (step >= 0 && m->step != step)
         return BAD("it is of step %lld, its directory of step %lld", (long long)m->step,
                    (long long)step);
-    strcpy(m->save_id, save_id);
+    snprintf(m->save_id, sizeof m->save_id, "%s", save_id);
     m->world = (int)world;
     m->block_bytes = (uint64_t)block_bytes;
     TT_TRY(read_files(root, m));

@@ -56,7 +56,7 @@ static void identity_self(identity *id)
     char boot[64];
     size_t n = 0;
     if (gethostname(id->host, sizeof id->host) != 0)
-        strcpy(id->host, "unknown");
+        snprintf(id->host, sizeof id->host, "unknown");
     id->host[sizeof id->host - 1] = '\0';
     for (char *c = id->host; *c != '\0'; c++)
         if (strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-", *c) == NULL)

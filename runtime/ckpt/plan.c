@@ -11,6 +11,7 @@
  */
 #include "ckpt/plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,7 +205,7 @@ static tutti_status make_shards(planner *p)
             plan->mine = (int)plan->nshard;
         plan->nshard++;
     }
-    strcpy(cat->file[plan->nshard].name, TT_INDEX_NAME);
+    snprintf(cat->file[plan->nshard].name, TT_CKPT_FILE_NAME_MAX, TT_INDEX_NAME);
     cat->nfile = plan->nshard + 1;
     return TUTTI_OK;
 }

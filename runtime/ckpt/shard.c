@@ -134,37 +134,36 @@ static tutti_status reserve(int fd, const char *name, uint64_t bytes)
     return TUTTI_OK;
 }
 
-static tutti_status fill(walk *w, const tt_shard *shard, const tt_stage *stage,
-                         uint64_t block_bytes, const _Atomic bool *cancel, tt_shard_report *report)
+static tutti_status fill(walk *w, const tt_shard_input *in, tt_shard_report *report)
 {
     TT_TRY(reserve(w->fd, w->name, report->bytes));
-    TT_TRY(make_segments(w, shard, stage, report->offset));
-    TT_TRY(tt_calloc(1, block_bytes, &w->bounce));
-    return write_blocks(w, block_bytes, cancel, report);
+    TT_TRY(make_segments(w, in->shard, in->stage, report->offset));
+    TT_TRY(tt_calloc(1, in->block_bytes, &w->bounce));
+    return write_blocks(w, in->block_bytes, in->cancel, report);
 }
 
-tutti_status tt_shard_write(int dir, const char *name, const tt_shard *shard, const tt_stage *stage,
-                            uint64_t block_bytes, const _Atomic bool *cancel,
+static tutti_status write_shard(int dir, walk *w, const tt_shard_input *in, tt_shard_report *report)
+{
+    TT_TRY(tt_calloc(in->shard->ndset, sizeof *report->offset, &report->offset));
+    TT_TRY(tt_h5_shard_create(dir, w->name, in->shard, report->offset));
+    TT_TRY(open_made(dir, w->name, &w->fd, &report->bytes));
+    tutti_status status = fill(w, in, report);
+    if (status == TUTTI_OK)
+        status = tt_h5_shard_check(dir, w->name, in->shard, report->offset);
+    if (status != TUTTI_OK) {
+        close(w->fd);
+        return status;
+    }
+    TT_TRY(tt_file_sync_close(w->fd, w->name));
+    return tt_dir_sync(dir, "the checkpoint's directory");
+}
+
+tutti_status tt_shard_write(int dir, const char *name, const tt_shard_input *in,
                             tt_shard_report *report_out)
 {
     tt_shard_report report = {0};
     walk w = {.fd = -1, .name = name};
-    tutti_status status = tt_calloc(shard->ndset, sizeof *report.offset, &report.offset);
-    if (status == TUTTI_OK)
-        status = tt_h5_shard_create(dir, name, shard, report.offset);
-    if (status == TUTTI_OK)
-        status = open_made(dir, name, &w.fd, &report.bytes);
-    if (status == TUTTI_OK) {
-        status = fill(&w, shard, stage, block_bytes, cancel, &report);
-        if (status == TUTTI_OK)
-            status = tt_h5_shard_check(dir, name, shard, report.offset);
-        if (status == TUTTI_OK)
-            status = tt_file_sync_close(w.fd, name);
-        else
-            close(w.fd);
-    }
-    if (status == TUTTI_OK)
-        status = tt_dir_sync(dir, "the checkpoint's directory");
+    tutti_status status = write_shard(dir, &w, in, &report);
     free(w.seg);
     free(w.bounce);
     if (status != TUTTI_OK) {

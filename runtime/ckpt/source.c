@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An open checkpoint: its directory, its manifest, and blocks of its files with their checksums.
+ *
+ * The directory stays open from the first look at it, so that all that is read later is of the same
+ * checkpoint, even if retention renames and empties it meanwhile: then files are missing, and that
+ * is said. Files are opened when they are read and compared with their recorded size each time; a
+ * job of a thousand shards needs no thousand descriptors.
+ */
 #include "ckpt/block.h"
 
 #include <fcntl.h>

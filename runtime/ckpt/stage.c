@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tutti_ckpt_commit: agreeing on a plan, the snapshot, and the start of the writing.
+ *
+ * Every rank tells a hash of what it added. If all hashes are those of the plan at hand it is used
+ * again; else the descriptions are exchanged and planned from. Values that should be the same on
+ * all ranks are compared by their hashes too, for of those only one is kept. From the snapshot on a
+ * rank does not return a failure of its own: it is kept and told where the ranks meet, so that all
+ * of them return it from the same call.
  */
 #include <stdio.h>
 #include <stdlib.h>

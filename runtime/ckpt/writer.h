@@ -42,9 +42,15 @@ typedef struct tt_shard_report {
 } tt_shard_report;
 void tt_shard_report_free(tt_shard_report *report);
 
-/* Writes and makes durable the shard `name` in directory dir; its data lies in `stage`. */
-tutti_status tt_shard_write(int dir, const char *name, const tt_shard *shard, const tt_stage *stage,
-                            uint64_t block_bytes, const _Atomic bool *cancel,
+typedef struct tt_shard_input {
+    const tt_shard *shard;
+    const tt_stage *stage; /* its data */
+    uint64_t block_bytes;
+    const _Atomic bool *cancel; /* asks to end early */
+} tt_shard_input;
+
+/* Writes and makes durable the shard `name` in directory dir. */
+tutti_status tt_shard_write(int dir, const char *name, const tt_shard_input *in,
                             tt_shard_report *report_out);
 
 /* Writes a small file from memory and makes it durable. */

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-from source import blank, is_public_header, read_tree
+from source import blank, in_library, is_public_header, read_tree
 
 FENCE = re.compile(r"^```.*?^```", re.S | re.M)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
@@ -36,7 +36,7 @@ def known_names(tree, cmake):
             macros |= {"TUTTI_" + name for name in re.findall(r"^\s*X\((\w+),", code, re.M)}
     macros |= set(re.findall(r"\bTUTTI_\w+", cmake))
     functions |= set(re.findall(r"\bfunction\((tutti_\w+)", cmake))
-    return functions | {"tutti_static"}, macros
+    return functions | {"tutti_static"}, macros | {"TUTTI_HAVE_CUDA"}
 
 
 def check(pages, tree, cmake, exists):
@@ -62,17 +62,22 @@ def check(pages, tree, cmake, exists):
         for name in sorted(set(re.findall(r"`(" + TOP + r"/[\w./-]*)`", text))):
             if not exists(name.rstrip("/")) and not MADE.search(name):
                 yield f"{page}: there is no {name}"
+    for folder in sorted({os.path.dirname(path) for path in tree if in_library(path) and "/include/" not in path}):
+        if folder + "/README.md" not in pages:
+            yield f"{folder} has no README.md"
 
 
 def samples():
     tree = {"runtime/include/tutti/a.h": "/* tutti_old() */\nTUTTI_API int tutti_a(void);\n#define TUTTI_A 1\n",
             "runtime/core/env.h": "#define T(X) \\\n    X(LOG, S, \"warn\", \"\")\n"}
     good = {"README.md": "# Two words\n[a](docs/a.md#part-one) `tutti_a()` TUTTI_A TUTTI_LOG TUTTI_OPTION `runtime/core` TUTTI_*\n",
+            "runtime/core/README.md": "core",
             "docs/a.md": "## Part `one`\n[b](../README.md) [c](https://x.org/y)\n"}
     there = {"README.md", "docs/a.md", "runtime/core"}.__contains__
     assert not list(check(good, tree, "option(TUTTI_OPTION", there)), list(check(good, tree, "option(TUTTI_OPTION", there))
     for bad in ("[x](docs/b.md)", "[x](docs/a.md#part-two)", "`tutti_old`", "TUTTI_LOGS", "`runtime/kore/a.c`", "![x](x.png)"):
         assert list(check({**good, "README.md": bad}, tree, "TUTTI_OPTION", there)), bad
+    assert list(check({"README.md": good["README.md"], "docs/a.md": good["docs/a.md"]}, tree, "TUTTI_OPTION", there))
 
 
 def main():

@@ -38,11 +38,20 @@ typedef struct tt_call {
     tutti_op op;
     int root; /* or peer */
     tutti_stream stream;
-    uint64_t
-        seq; /* this rank's number of the call on this communicator, from 0; send/recv have none */
+    uint64_t seq; /* this rank's number of the call on this communicator, from 0; sends and receives
+                     are numbered apart */
 } tt_call;
 void tt_call_text(const tt_call *call, char *buf,
                   size_t cap); /* "all_reduce of 25.0 MiB f32 on comm dp" */
+void tt_call_free(tt_call *call); /* what it owns */
+static inline bool tt_is_p2p(tt_kind kind)
+{
+    return kind == TT_SEND || kind == TT_RECV;
+}
+static inline bool tt_is_reduction(tt_kind kind)
+{
+    return kind == TT_ALL_REDUCE || kind == TT_REDUCE_SCATTER || kind == TT_REDUCE;
+}
 
 typedef struct tt_coll_ops {
     size_t size;
@@ -85,14 +94,21 @@ struct tutti_comm {
     uint32_t flags; /* TUTTI_COMM_... */
     tt_layout layout;
     uint64_t next_seq; /* calls issued, by the issuing thread */
+    uint64_t next_p2p; /* sends and receives issued */
     _Atomic uint32_t done_seq; /* calls carried out (low 32 bits): work on several streams keeps the
                                   order of issue */
+    _Atomic uint32_t posted_p2p; /* sends and receives handed to the bootstrap (low 32 bits) */
+    _Atomic uint32_t pending; /* calls queued on streams and not yet carried out */
     const tt_coll_ops *ops;
     void *backend;
+    tutti_comm *next; /* in tt_upper.comms */
 };
 
 tutti_status tt_comm_create(tutti_ctx *ctx, const tt_group *group, const tutti_comm_opts *opts,
                             tutti_comm **comm_out);
+
+/* Destroys every communicator of the context, the youngest first and the world last. */
+void tt_comms_destroy(tutti_ctx *ctx);
 
 /* Waits until this rank's calls on the communicator are carried out. Ends when the context fails.
  */
@@ -101,6 +117,7 @@ tutti_status tt_comm_drain(tutti_comm *comm);
 /* The collectives layer's part of a context (ctx->upper). */
 typedef struct tt_upper {
     tutti_comm *world;
+    tutti_comm *comms; /* all, the youngest first; under lock */
     pthread_mutex_t lock;
     struct tt_mem_table *mem; /* registered memory of all communicators: host/memory.h */
 } tt_upper;

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The collective backends of this build. */
+#include "comm/comm.h"
+
+static const struct {
+    tutti_backend kind;
+    const tt_coll_ops *ops;
+} backends[] = {
+    {TUTTI_BACKEND_HOST, &tt_coll_host},
+};
+
+const tt_coll_ops *tt_coll_select(const tt_device_ops *device)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++)
+        if (backends[i].kind == device->kind)
+            return backends[i].ops;
+    return NULL;
+}

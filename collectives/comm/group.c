@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups: the calls of one thread between begin and end. */
+#include "comm/issue.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+typedef struct call_group {
+    int depth;
+    tt_call *calls;
+    size_t n, cap;
+    tutti_status status; /* of the first call that was refused */
+    char text[TT_ERROR_TEXT_MAX];
+} call_group;
+
+static _Thread_local call_group group;
+
+bool tt_group_open(void)
+{
+    return group.depth > 0;
+}
+
+tutti_status tt_group_add(const tt_call *call)
+{
+    tutti_status status = tt_grow(&group.calls, &group.cap, group.n + 1, sizeof *group.calls);
+    if (status != TUTTI_OK) {
+        tt_call owned = *call;
+        tt_call_free(&owned);
+        status = tt_ctx_fail(owned.comm->ctx, status);
+        tt_group_refuse(status);
+        return status;
+    }
+    group.calls[group.n++] = *call;
+    return TUTTI_OK;
+}
+
+void tt_group_refuse(tutti_status status)
+{
+    if (group.depth == 0 || group.status != TUTTI_OK)
+        return;
+    group.status = status;
+    strncpy(group.text, tutti_last_error(), sizeof group.text - 1);
+}
+
+tutti_status tt_group_forbid(const char *what)
+{
+    if (group.depth == 0)
+        return TUTTI_OK;
+    tutti_status status =
+        tt_fail(TUTTI_ERR_STATE, "%s: not allowed between group_begin and group_end", what);
+    tt_group_refuse(status);
+    return status;
+}
+
+tutti_status tutti_group_begin(void)
+{
+    group.depth++;
+    return TUTTI_OK;
+}
+
+/* The group is over before its calls are carried out: a failed one leaves no trace. */
+static void reset(void)
+{
+    group.calls = NULL;
+    group.n = group.cap = 0;
+    group.status = TUTTI_OK;
+}
+
+tutti_status tutti_group_end(void)
+{
+    if (group.depth == 0)
+        return tt_fail(TUTTI_ERR_STATE, "group_end without group_begin");
+    if (--group.depth > 0)
+        return TUTTI_OK;
+    tt_call *calls = group.calls;
+    size_t n = group.n;
+    tutti_status status = group.status;
+    reset();
+    if (status != TUTTI_OK) {
+        for (size_t i = 0; i < n; i++)
+            tt_call_free(&calls[i]);
+        tt_fail_text(status, group.text);
+    } else if (n > 0) {
+        status = tt_issue(calls, n);
+    }
+    free(calls);
+    return status;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/issue.h"
+
+#include <stdlib.h>
+
+#include "comm/key.h"
+#include "core/mem.h"
+
+tutti_status tt_submit(tt_call *call, const tt_counts *v)
+{
+    tutti_status status;
+    if (call->comm == NULL)
+        status = tt_fail(TUTTI_ERR_ARG, "%s: the communicator is NULL", tt_kind_name(call->kind));
+    else
+        status = tt_call_check(call, v);
+    if (status == TUTTI_OK)
+        return tt_group_open() ? tt_group_add(call) : tt_issue(call, 1);
+    tt_call_free(call);
+    if (call->comm != NULL && call->comm->group.size > 1)
+        status = tt_ctx_fail(call->comm->ctx, status);
+    tt_group_refuse(status);
+    return status;
+}
+
+static void number(tt_call *call)
+{
+    uint64_t *next = tt_is_p2p(call->kind) ? &call->comm->next_p2p : &call->comm->next_seq;
+    call->seq = (*next)++;
+}
+
+static tutti_status compare(const tt_call *call)
+{
+    if (!call->comm->ctx->check || call->comm->group.size == 1 || tt_is_p2p(call->kind))
+        return TUTTI_OK;
+    tutti_status status = tt_key_compare(call);
+    return status == TUTTI_OK ? TUTTI_OK : tt_ctx_fail(call->comm->ctx, status);
+}
+
+static bool same_launch(const tt_call *a, const tt_call *b)
+{
+    return a->stream.handle == b->stream.handle && a->stream.kind == b->stream.kind &&
+           a->comm->ctx == b->comm->ctx;
+}
+
+/* Moves the calls of the first call's stream to the front, keeping the order of both parts. */
+static size_t gather_stream(tt_call *calls, size_t n, tt_call *rest)
+{
+    size_t mine = 0, others = 0;
+    tt_call first = calls[0];
+    for (size_t i = 0; i < n; i++) {
+        if (same_launch(&first, &calls[i]))
+            calls[mine++] = calls[i];
+        else
+            rest[others++] = calls[i];
+    }
+    for (size_t i = 0; i < others; i++)
+        calls[mine + i] = rest[i];
+    return mine;
+}
+
+/* Inline calls come last: they block, and what runs on streams may have to meet them. */
+static size_t inline_last(tt_call *calls, size_t n, tt_call *rest)
+{
+    size_t queued = 0, others = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (calls[i].stream.kind != TUTTI_STREAM_INLINE)
+            calls[queued++] = calls[i];
+        else
+            rest[others++] = calls[i];
+    }
+    for (size_t i = 0; i < others; i++)
+        calls[queued + i] = rest[i];
+    return n;
+}
+
+static tutti_status launch_all(tt_call *calls, size_t n, tt_call *scratch)
+{
+    tutti_status first = TUTTI_OK;
+    for (size_t at = inline_last(calls, n, scratch) - n; at < n;) {
+        size_t mine = gather_stream(calls + at, n - at, scratch);
+        tutti_ctx *ctx = calls[at].comm->ctx;
+        tutti_status status = calls[at].comm->ops->launch(calls + at, mine);
+        if (status != TUTTI_OK) {
+            status = tt_ctx_fail(ctx, status); /* its number was given away: nothing can follow */
+            first = first == TUTTI_OK ? status : first;
+        }
+        at += mine;
+    }
+    return first;
+}
+
+tutti_status tt_issue(tt_call *calls, size_t n)
+{
+    tutti_status status = TUTTI_OK;
+    tt_call *scratch = NULL;
+    if (n > 1)
+        status = tt_calloc(n, sizeof *scratch, &scratch);
+    for (size_t i = 0; i < n && status == TUTTI_OK; i++)
+        status = compare(&calls[i]);
+    if (status != TUTTI_OK) {
+        for (size_t i = 0; i < n; i++)
+            tt_call_free(&calls[i]);
+        free(scratch);
+        return status;
+    }
+    for (size_t i = 0; i < n; i++)
+        number(&calls[i]);
+    if (n == 1) {
+        tutti_ctx *ctx = calls[0].comm->ctx;
+        status = calls[0].comm->ops->launch(calls, 1);
+        return status == TUTTI_OK ? TUTTI_OK : tt_ctx_fail(ctx, status);
+    }
+    status = launch_all(calls, n, scratch);
+    free(scratch);
+    return status;
+}

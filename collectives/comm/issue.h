@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a public call to the backend: check, group, number, compare (TUTTI_CHECK=1), launch.
+ */
+#ifndef TT_COMM_ISSUE_H
+#define TT_COMM_ISSUE_H
+
+#include "comm/comm.h"
+
+/* The caller's arrays of a v-variant. */
+typedef struct tt_counts {
+    const size_t *counts, *recv_counts; /* recv_counts for all_to_allv only */
+} tt_counts;
+
+/*
+ * Checks the call, fills in what v-variants imply (n, owned copies of the counts) and drops
+ * pointers that this rank's part does not use. `v` is NULL for the plain variants. Only local
+ * knowledge: what differs between ranks is found later.
+ */
+tutti_status tt_call_check(tt_call *call, const tt_counts *v);
+
+/* The way of every public call: checks it, then adds it to the open group or issues it. A refused
+ * call fails the context, because other ranks may wait for this one. */
+tutti_status tt_submit(tt_call *call, const tt_counts *v);
+
+/* Numbers the calls in their order, compares them over the ranks in checked mode and hands them to
+ * the backends, one launch per stream. Takes over what the calls own. */
+tutti_status tt_issue(tt_call *calls, size_t n);
+
+/* This thread's group (group.c). */
+bool tt_group_open(void);
+tutti_status tt_group_add(const tt_call *call); /* takes over what it owns */
+void tt_group_refuse(tutti_status status); /* remembers the first error, with its text */
+tutti_status tt_group_forbid(const char *what); /* STATE inside a group */
+
+#endif

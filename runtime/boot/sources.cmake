@@ -9,6 +9,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/place.c
     ${CMAKE_CURRENT_LIST_DIR}/progress.c
     ${CMAKE_CURRENT_LIST_DIR}/step.c
+    ${CMAKE_CURRENT_LIST_DIR}/stream.c
     ${CMAKE_CURRENT_LIST_DIR}/threads.c
     ${CMAKE_CURRENT_LIST_DIR}/wait.c
     ${CMAKE_CURRENT_LIST_DIR}/xchg.c)

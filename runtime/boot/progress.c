@@ -10,7 +10,8 @@
  * here takes its core from the computation.
  *
  * Failures are told once, by the rank that has it first-hand, to all ranks: a relay over a tree
- * would end at the rank that failed. A told failure has the status REMOTE.
+ * would end at the rank that failed. A told failure has the status REMOTE, save
+ * those whose status says already that the communicator is lost on all its ranks.
  *
  * tt_progress_failed and tt_progress_kick take no lock: they are called from within a pass too.
  */
@@ -52,6 +53,13 @@ static void take_quiet(tutti_ctx *ctx, int64_t quiet_ns)
         ;
 }
 
+static tutti_status told_status(int32_t status)
+{
+    bool of_all =
+        status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_MISSING;
+    return of_all ? (tutti_status)status : TUTTI_ERR_REMOTE;
+}
+
 static void take(tutti_ctx *ctx, message *m, size_t bytes, int source)
 {
     char name[TT_HOST_MAX + 64];
@@ -62,8 +70,9 @@ static void take(tutti_ctx *ctx, message *m, size_t bytes, int source)
     if (m->kind != FAILURE)
         return;
     m->text[sizeof m->text - 1] = '\0';
-    tt_fail(TUTTI_ERR_REMOTE, "%s: %s", tt_ctx_rank_name(ctx, source, name, sizeof name), m->text);
-    if (tt_ctx_mark_failed(ctx, TUTTI_ERR_REMOTE))
+    tutti_status status = told_status(m->status);
+    tt_fail(status, "%s: %s", tt_ctx_rank_name(ctx, source, name, sizeof name), m->text);
+    if (tt_ctx_mark_failed(ctx, status))
         tt_log_info(TT_BOOT, "%s", tutti_last_error());
 }
 

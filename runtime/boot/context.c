@@ -85,8 +85,8 @@ static tutti_status settings(tutti_ctx *ctx)
     TT_TRY(tt_env_get_bool(TT_ENV_CHECK, &ctx->check));
     TT_TRY(tt_env_get_bool(TT_ENV_REPRODUCIBLE, &reproducible));
     TT_TRY(tt_env_get_bytes(TT_ENV_CHUNK_BYTES, &ctx->chunk_bytes));
-    if (ctx->chunk_bytes < 4096 || ctx->chunk_bytes > (size_t)1 << 30)
-        return tt_fail(TUTTI_ERR_ARG, "TUTTI_CHUNK_BYTES: %zu is not 4K ... 1G", ctx->chunk_bytes);
+    if (ctx->chunk_bytes < 64 || ctx->chunk_bytes > (size_t)1 << 30)
+        return tt_fail(TUTTI_ERR_ARG, "TUTTI_CHUNK_BYTES: %zu is not 64 ... 1G", ctx->chunk_bytes);
     if (reproducible)
         ctx->flags |= TUTTI_INIT_REPRODUCIBLE;
     return TUTTI_OK;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public collectives: each describes itself as a tt_call. */
+/*
+ * The public collectives. Each describes itself as a tt_call and hands it to tt_submit, where all
+ * checks and the groups are: nothing here looks at an argument, so that a refused call is treated
+ * in one place and no call can be checked less than another. A stream decides nothing here either;
+ * the backend carries out what is inline. The v-variants pass the caller's arrays beside the call,
+ * which owns copies once it is accepted.
+ */
 #include "comm/issue.h"
 
 tutti_status tutti_all_reduce(tutti_comm *comm, const void *in, void *out, size_t n,

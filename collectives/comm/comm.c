@@ -114,8 +114,10 @@ tutti_status tt_comm_create(tutti_ctx *ctx, const tt_group *group, const tutti_c
         status = fill(comm, group, opts);
     }
     status = tt_agree(&members, "making a communicator", status);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
+        memcpy(comm->group.round, members.round, sizeof members.round);
         status = comm->ops->create(comm);
+    }
     if (status != TUTTI_OK) {
         comm_free(comm);
         return status;

@@ -2,8 +2,8 @@
 /* Groups: the calls of one thread between begin and end. */
 #include "comm/issue.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/mem.h"
 
@@ -41,7 +41,7 @@ void tt_group_refuse(tutti_status status)
     if (group.depth == 0 || group.status != TUTTI_OK)
         return;
     group.status = status;
-    strncpy(group.text, tutti_last_error(), sizeof group.text - 1);
+    snprintf(group.text, sizeof group.text, "%s", tutti_last_error());
 }
 
 tutti_status tt_group_forbid(const char *what)

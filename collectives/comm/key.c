@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names of calls, and the comparison of what must be equal on all ranks.
+ *
+ * A key is what a rank publishes or sends of its call; two equal keys are calls that may meet. The
+ * counts of v-variants go in as a hash, save those of all_to_allv, which differ between ranks by
+ * design and are compared pair by pair. Every rank compares in the same order, with the first one,
+ * so that all of them find the same first difference and say the same about it.
+ */
 #include "comm/key.h"
 
 #include <inttypes.h>

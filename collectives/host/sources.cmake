@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 target_sources(tutti_objects PRIVATE
+    ${CMAKE_CURRENT_LIST_DIR}/control.c
+    ${CMAKE_CURRENT_LIST_DIR}/host.c
     ${CMAKE_CURRENT_LIST_DIR}/kernels.c
     ${CMAKE_CURRENT_LIST_DIR}/kernels_plain.c
-    ${CMAKE_CURRENT_LIST_DIR}/kernels_tree.c)
+    ${CMAKE_CURRENT_LIST_DIR}/kernels_tree.c
+    ${CMAKE_CURRENT_LIST_DIR}/link.c
+    ${CMAKE_CURRENT_LIST_DIR}/order.c
+    ${CMAKE_CURRENT_LIST_DIR}/p2p.c
+    ${CMAKE_CURRENT_LIST_DIR}/pairs.c
+    ${CMAKE_CURRENT_LIST_DIR}/reduce.c
+    ${CMAKE_CURRENT_LIST_DIR}/spread.c)
 
 # The loops are compiled once per instruction set. What the options allow changes no result: comparisons may be made on
 # values that are not used, and errno is not read.

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of the host backend.
+ *
+ *   host.c     the table; communicators and queued calls
+ *   control.c  what ranks of a node share: who has arrived, with which call; staging slots
+ *   link.c     messages between nodes
+ *   order.c    the order of summation: which ranks a node may sum before the rest
+ *   reduce.c   all_reduce, reduce_scatter, reduce
+ *   spread.c   all_gather, broadcast: data that all ranks get
+ *   pairs.c    gather, scatter, all_to_all: data from one rank for another
+ *   p2p.c      send, recv
+ */
+#ifndef TT_HOST_HOST_H
+#define TT_HOST_HOST_H
+
+#include "comm/comm.h"
+#include "comm/key.h"
+#include "core/mem.h"
+#include "device/shm.h"
+#include "host/kernels.h"
+#include "host/memory.h"
+
+/* Ranks whose sum a node may form before others join: a subtree of the order of summation that
+ * lies within the node. */
+typedef struct tt_order {
+    int nodes, own; /* own: fragments of this node */
+    int *first; /* of each node: its fragments are first[node] ... first[node + 1] - 1 */
+    bool *partial; /* of each fragment: 16-bit types stay fp32 between nodes */
+    tt_tree *fragment; /* this node's, over its local ranks */
+    tt_tree top; /* over all fragments */
+} tt_order;
+
+tutti_status tt_order_create(const tt_layout *layout, int node, bool reproducible,
+                             tt_order *order_out);
+void tt_order_free(tt_order *order); /* takes one that is all zero */
+/* Bytes of one element in all of a node's fragments. */
+size_t tt_order_node_bytes(const tt_order *order, int node, tutti_dtype dtype);
+
+/* What a rank publishes of its call. */
+typedef struct tt_notice {
+    uint64_t seq;
+    tt_key key;
+    tt_mem_place in, out; /* id 0: plain memory, or not used */
+    uint64_t in_bytes, out_bytes; /* that peers may reach for */
+} tt_notice;
+
+/* A local rank's part of the current call, as this rank sees it. */
+typedef struct tt_peer {
+    tt_notice notice;
+    const char *in; /* its registered buffers here; NULL: plain memory, or not used. This rank's own
+                       are here in any case */
+    char *out;
+} tt_peer;
+
+enum { TT_IN_SLOTS = 2, TT_OUT_SLOTS = 3, TT_SLOTS = TT_IN_SLOTS + TT_OUT_SLOTS };
+
+typedef struct tt_control tt_control; /* control.c: the segment */
+
+typedef struct tt_host {
+    tutti_comm *comm;
+    const int *ranks; /* the communicator's ranks of this node */
+    int node, nodes, local, locals;
+    int most_locals; /* of any node */
+    int spread_share; /* blocks of an all_gather that one rank provides at most */
+    tt_order order;
+
+    tt_control *control;
+    tt_shm shm; /* control's memory, where ranks share it */
+    size_t slot_bytes;
+    uint32_t phase; /* barriers this rank has entered */
+    uint64_t calls; /* notices this rank has published */
+
+    tt_peer *peer; /* of each local rank */
+    tt_operand *operand; /* room for all ranks' */
+    char **target; /* room for all local ranks', and one */
+    size_t *offset; /* room for 2 * (ranks + 1) */
+    struct tt_seat *seat; /* room for all blocks of spread.c */
+    int *count; /* room for one of each local rank */
+    char *work; /* messages being sent and received, grown on demand */
+    size_t work_cap;
+    struct tt_link *links; /* likewise */
+    size_t links_cap;
+} tt_host;
+
+/* A message between nodes, or slot for one. */
+typedef struct tt_link {
+    tt_req req;
+    size_t bytes;
+    int rank; /* of the communicator */
+    bool receive;
+} tt_link;
+
+/* Who provides a block to a node's ranks, and in which part of its slots (spread.c). */
+typedef struct tt_seat {
+    int local, index;
+} tt_seat;
+
+/* One call being carried out. */
+typedef struct tt_run {
+    tt_host *host;
+    const tt_call *call;
+    const tt_patience *patience;
+    size_t links; /* of host->links in use */
+    char what[160]; /* made when a wait is long enough to be talked about */
+} tt_run;
+
+const char *tt_run_what(tt_run *run);
+
+/* control.c */
+tutti_status tt_control_create(tt_host *host); /* collective over the communicator, agreed */
+void tt_control_destroy(tt_host *host);
+/* Publishes this rank's call, waits for the others of the node, compares and fills host->peer. */
+tutti_status tt_control_meet(tt_run *run);
+tutti_status tt_control_barrier(tt_run *run); /* of the node's ranks */
+char *tt_control_slot(const tt_host *host, int local, int slot);
+/* Elements of an all_to_allv that local rank `from` sends to local rank `to`. */
+uint64_t tt_control_sent(const tt_host *host, int from, int to);
+/* Elements before them in the `in` of `from`. */
+uint64_t tt_control_sent_offset(const tt_host *host, int from, int to);
+
+/* link.c */
+tutti_status tt_links_reserve(tt_run *run, size_t n, size_t work_bytes);
+tutti_status tt_link_send(tt_run *run, tt_link *link, int rank, const void *buf, size_t bytes);
+tutti_status tt_link_recv(tt_run *run, tt_link *link, int rank, void *buf, size_t bytes);
+tutti_status tt_link_wait(tt_run *run, tt_link *link); /* one that is not in use is done */
+tutti_status tt_links_wait_all(tt_run *run);
+void tt_links_cancel(tt_run *run);
+/* Waits for something that `done` sees; it may be told by messages. */
+typedef tutti_status (*tt_done_fn)(void *arg, bool *done_out);
+tutti_status tt_link_wait_for(tt_run *run, tt_done_fn done, tt_late_fn late, void *arg);
+
+/* The collectives. The ranks of the node have met. */
+tutti_status tt_host_reduce(tt_run *run);
+tutti_status tt_host_spread(tt_run *run);
+tutti_status tt_host_pairs(tt_run *run);
+
+/* p2p.c: all sends and receives among the calls, in two steps. */
+typedef struct tt_p2p tt_p2p;
+tutti_status tt_p2p_post(const tt_call *calls, size_t n, const tt_patience *patience,
+                         tt_p2p **p2p_out); /* NULL if there are none */
+tutti_status tt_p2p_finish(tt_p2p *p2p); /* takes NULL; frees it */
+void tt_p2p_cancel(tt_p2p *p2p); /* takes NULL; frees it */
+
+/* offset_out[i] = elements before rank i, size + 1 of them; counts NULL: n each. */
+static inline void tt_offsets(const size_t *counts, size_t n, int size, size_t *offset_out)
+{
+    offset_out[0] = 0;
+    for (int i = 0; i < size; i++)
+        offset_out[i + 1] = offset_out[i] + (counts != NULL ? counts[i] : n);
+}
+
+/* The range [*begin_out, + *n_out) of part `i` of `parts` equal parts of n, aligned to `align`. */
+static inline void tt_part(size_t n, size_t parts, size_t i, size_t align, size_t *begin_out,
+                           size_t *n_out)
+{
+    size_t each = tt_round_up((n + parts - 1) / parts, align);
+    size_t begin = tt_min_size(each * i, n);
+    *begin_out = begin;
+    *n_out = tt_min_size(each, n - begin);
+}
+
+/* Rank of local index `index`, counted around, in a node. */
+static inline int tt_rank_at(const tt_layout *layout, int node, int index)
+{
+    return layout->node_rank[layout->node_first[node] + index % layout->node_size[node]];
+}
+
+#endif

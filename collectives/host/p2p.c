@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * send and recv, alone or many in a group: all of them are handed to the bootstrap first, then all
+ * are awaited. A message is a head, which says what the sender sends, and the data itself, straight
+ * from buffer to buffer; the receiver looks at the head before it trusts the data.
+ *
+ * Messages between two ranks meet in the order of issue. Calls on different streams could be handed
+ * over in another order, so each waits for its number's turn; handing over never blocks, so turns
+ * pass on as fast as streams reach their calls.
+ */
+#include "host/host.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct head {
+    uint64_t n, dtype;
+} head;
+
+typedef struct transfer {
+    const tt_call *call;
+    head head;
+    tt_req head_req, data_req;
+    bool head_seen;
+} transfer;
+
+struct tt_p2p {
+    tt_run run; /* for waits: of the first call */
+    size_t n, at;
+    transfer transfer[];
+};
+
+static bool late_turn(void *arg, char *buf, size_t cap)
+{
+    (void)arg;
+    snprintf(buf, cap, "an earlier send or recv on this communicator still waits on its stream");
+    return true;
+}
+
+static tutti_status await_turn(tutti_comm *comm, uint32_t number, const tt_patience *patience)
+{
+    char what[128];
+    tt_op_wait wait;
+    uint32_t seen = atomic_load_explicit(&comm->posted_p2p, memory_order_acquire);
+    if (seen == number)
+        return TUTTI_OK;
+    snprintf(what, sizeof what, "send or recv on comm %s", comm->name);
+    tt_op_wait_begin(&wait, comm->ctx, patience, what, late_turn, NULL);
+    while (seen != number) {
+        TT_TRY(tt_op_wait_once(&wait, &comm->posted_p2p, seen));
+        seen = atomic_load_explicit(&comm->posted_p2p, memory_order_acquire);
+    }
+    return TUTTI_OK;
+}
+
+static void pass_turn(tutti_comm *comm, uint32_t number)
+{
+    atomic_store_explicit(&comm->posted_p2p, number + 1, memory_order_release);
+    if (atomic_load(&comm->pending) > 0)
+        tt_futex_wake_all(&comm->posted_p2p);
+}
+
+static tutti_status post(transfer *t)
+{
+    const tt_call *call = t->call;
+    const tt_group *group = &call->comm->group;
+    tt_boot *boot = group->ctx->boot;
+    const int peer = group->world[call->root];
+    const size_t bytes = call->n * tutti_dtype_size(call->dtype);
+    if (call->kind == TT_RECV) {
+        TT_TRY(boot->ops->irecv(boot, TT_CH_P2P, peer, group->id, &t->head, sizeof t->head,
+                                &t->head_req));
+        if (bytes > 0)
+            TT_TRY(
+                boot->ops->irecv(boot, TT_CH_P2P, peer, group->id, call->out, bytes, &t->data_req));
+        return TUTTI_OK;
+    }
+    t->head = (head){call->n, (uint64_t)call->dtype};
+    TT_TRY(
+        boot->ops->isend(boot, TT_CH_P2P, peer, group->id, &t->head, sizeof t->head, &t->head_req));
+    if (bytes > 0)
+        TT_TRY(boot->ops->isend(boot, TT_CH_P2P, peer, group->id, call->in, bytes, &t->data_req));
+    return TUTTI_OK;
+}
+
+tutti_status tt_p2p_post(const tt_call *calls, size_t n, const tt_patience *patience,
+                         tt_p2p **p2p_out)
+{
+    tt_p2p *p2p = NULL;
+    tutti_status status = TUTTI_OK;
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += tt_is_p2p(calls[i].kind);
+    *p2p_out = NULL;
+    if (count == 0)
+        return TUTTI_OK;
+    TT_TRY(tt_calloc(1, sizeof *p2p + count * sizeof p2p->transfer[0], &p2p));
+    *p2p_out = p2p; /* also half-way: the caller cancels */
+    for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
+        tutti_comm *comm = calls[i].comm;
+        if (!tt_is_p2p(calls[i].kind))
+            continue;
+        if (p2p->n == 0)
+            p2p->run = (tt_run){.host = comm->backend, .call = &calls[i], .patience = patience};
+        p2p->transfer[p2p->n].call = &calls[i];
+        status = await_turn(comm, (uint32_t)calls[i].seq, patience);
+        if (status == TUTTI_OK)
+            status = post(&p2p->transfer[p2p->n++]);
+        if (status == TUTTI_OK)
+            pass_turn(comm, (uint32_t)calls[i].seq);
+    }
+    return status;
+}
+
+static tutti_status check_head(const transfer *t)
+{
+    const tt_call *call = t->call;
+    const tt_group *group = &call->comm->group;
+    if (t->head.n == call->n && t->head.dtype == (uint64_t)call->dtype)
+        return TUTTI_OK;
+    return tt_fail(TUTTI_ERR_MISMATCH,
+                   "comm %s: rank %d sent %" PRIu64 " %s, rank %d receives %zu %s",
+                   call->comm->name, group->world[call->root], t->head.n,
+                   tutti_dtype_name((tutti_dtype)t->head.dtype), group->world[group->rank], call->n,
+                   tutti_dtype_name(call->dtype));
+}
+
+static tutti_status test(transfer *t, bool *done_out)
+{
+    tt_boot *boot = t->call->comm->ctx->boot;
+    *done_out = false;
+    if (!t->head_seen) {
+        TT_TRY(boot->ops->test(boot, &t->head_req, &t->head_seen, NULL, NULL));
+        if (!t->head_seen)
+            return TUTTI_OK;
+        TT_TRY(check_head(t));
+    }
+    return boot->ops->test(boot, &t->data_req, done_out, NULL, NULL);
+}
+
+/* Tests all, so that all move; the first that is not done is where the next look begins. */
+static tutti_status all_done(void *arg, bool *done_out)
+{
+    tt_p2p *p2p = arg;
+    bool in_a_row = true;
+    for (size_t i = p2p->at; i < p2p->n; i++) {
+        bool done;
+        TT_TRY(test(&p2p->transfer[i], &done));
+        in_a_row = in_a_row && done;
+        p2p->at += in_a_row;
+    }
+    *done_out = p2p->at == p2p->n;
+    return TUTTI_OK;
+}
+
+static bool late_peer(void *arg, char *buf, size_t cap)
+{
+    const tt_p2p *p2p = arg;
+    const tt_call *call = p2p->transfer[p2p->at].call;
+    char name[TT_HOST_MAX + 64];
+    tt_ctx_rank_name(call->comm->ctx, call->comm->group.world[call->root], name, sizeof name);
+    snprintf(buf, cap, call->kind == TT_RECV ? "%s has not sent" : "%s has not received", name);
+    return true;
+}
+
+tutti_status tt_p2p_finish(tt_p2p *p2p)
+{
+    if (p2p == NULL)
+        return TUTTI_OK;
+    tutti_status status = tt_link_wait_for(&p2p->run, all_done, late_peer, p2p);
+    if (status == TUTTI_OK)
+        free(p2p);
+    else
+        tt_p2p_cancel(p2p);
+    return status;
+}
+
+void tt_p2p_cancel(tt_p2p *p2p)
+{
+    if (p2p == NULL)
+        return;
+    for (size_t i = 0; i < p2p->n; i++) {
+        transfer *t = &p2p->transfer[i];
+        tt_boot *boot = t->call->comm->ctx->boot;
+        if (t->head_req.ptr != NULL)
+            boot->ops->cancel(boot, &t->head_req);
+        if (t->data_req.ptr != NULL)
+            boot->ops->cancel(boot, &t->data_req);
+    }
+    free(p2p);
+}

@@ -4,18 +4,15 @@
  * rank of a context keeps a table of what it registered; for every registration it has mapped the
  * memory of the peers on its node. Ranks name a place to each other by {registration, offset},
  * because buffers may lie at different offsets and addresses on different ranks.
+ *
+ * The table (tt_upper.mem) is made with the first registration and goes with the context.
  */
 #ifndef TT_HOST_MEMORY_H
 #define TT_HOST_MEMORY_H
 
 #include "comm/comm.h"
 
-typedef struct tt_mem_table tt_mem_table;
 typedef struct tt_mem_reg tt_mem_reg;
-
-/* The table of a context, in tt_upper.mem. Destroying it gives back what was never released. */
-tutti_status tt_mem_table_create(tt_mem_table **table_out);
-void tt_mem_table_destroy(tt_mem_table *table); /* takes NULL */
 
 /* The slots of tt_coll_ops. Collective over comm, agreed: fail on every rank or on none. */
 tutti_status tt_mem_alloc(tutti_comm *comm, size_t bytes, void **ptr_out);

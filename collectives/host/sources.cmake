@@ -6,6 +6,8 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/kernels_plain.c
     ${CMAKE_CURRENT_LIST_DIR}/kernels_tree.c
     ${CMAKE_CURRENT_LIST_DIR}/link.c
+    ${CMAKE_CURRENT_LIST_DIR}/memory.c
+    ${CMAKE_CURRENT_LIST_DIR}/memory_table.c
     ${CMAKE_CURRENT_LIST_DIR}/order.c
     ${CMAKE_CURRENT_LIST_DIR}/p2p.c
     ${CMAKE_CURRENT_LIST_DIR}/pairs.c

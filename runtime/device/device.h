@@ -76,6 +76,8 @@ typedef struct tt_device_ops {
     /* n elements of a floating-point dtype become NaN. */
     tutti_status (*fill_nan)(tt_device *dev, void *dst, size_t n, tutti_dtype dtype,
                              tutti_stream stream);
+    /* Waits for the work on all streams, bounded as stream_sync is. False: some has not ended. */
+    bool (*drain)(tt_device *dev);
 } tt_device_ops;
 
 /* Every backend's struct begins with this. */

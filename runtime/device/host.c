@@ -436,6 +436,30 @@ static tutti_status host_open(const tt_device_owner *owner, int local_rank, int 
     return TUTTI_OK;
 }
 
+static bool host_drain(tt_device *base)
+{
+    host_device *dev = host_of(base);
+    bool idle = true;
+
+    for (size_t i = 0;; i++) {
+        tt_host_stream *s = NULL;
+        bool more;
+        pthread_mutex_lock(&dev->lock);
+        more = i < dev->slots;
+        if (more)
+            s = tt_host_stream_keep(dev->slot[i]);
+        pthread_mutex_unlock(&dev->lock);
+        if (!more)
+            return idle;
+        if (s != NULL) {
+            uint64_t last = tt_host_stream_last(s);
+            tt_host_stream_await(s, last);
+            idle = idle && tt_host_stream_passed(s, last);
+            tt_host_stream_drop(s);
+        }
+    }
+}
+
 static void host_close(tt_device *base)
 {
     host_device *dev = host_of(base);
@@ -477,4 +501,5 @@ const tt_device_ops tt_device_host = {
     .copy = host_copy,
     .zero = host_zero,
     .fill_nan = host_fill_nan,
+    .drain = host_drain,
 };

@@ -77,7 +77,7 @@ static bool note_file(loader *l, const struct stat *info, bool *known_out)
     file_id *grown;
 
     *known_out = false;
-    for (int i = 0; i < l->t->files; i++)
+    for (int i = 0; l->seen != NULL && i < l->t->files; i++)
         if (l->seen[i].device == info->st_dev && l->seen[i].inode == info->st_ino)
             *known_out = true;
     if (*known_out)

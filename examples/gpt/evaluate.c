@@ -5,20 +5,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Windows of `time` bytes move on by half of that; each scores what no window before it has scored,
- * so every byte but the first few is predicted with at least half a context before it. */
+/*
+ * Windows of `time` bytes. Each but the first scores its second half, so that every scored byte is
+ * predicted with at least half a context before it; windows are half a window apart, which scores
+ * every byte once, or further apart in a long text, whose bytes are then a sample.
+ */
 typedef struct windows {
     size_t targets, time, stride, count;
 } windows;
+static const size_t most_windows = 4096;
 
 static windows windows_of(const corpus *t, int context)
 {
     windows w;
+    size_t rest;
 
     w.targets = t->held_out_bytes - 1;
     w.time = w.targets < (size_t)context ? w.targets : (size_t)context;
-    w.stride = w.time / 2 > 0 ? w.time / 2 : 1;
-    w.count = 1 + (w.targets - w.time + w.stride - 1) / w.stride;
+    rest = w.targets - w.time;
+    w.stride = (w.time + 1) / 2;
+    if (rest / w.stride > most_windows)
+        w.stride = rest / most_windows;
+    w.count = 1 + (rest + w.stride - 1) / w.stride;
     return w;
 }
 
@@ -30,15 +38,24 @@ static size_t window_start(const windows *w, size_t i)
     return start < w->targets - w->time ? start : w->targets - w->time;
 }
 
+/* The first token of window i that it scores. */
+static size_t first_scored(const windows *w, size_t i)
+{
+    size_t start = window_start(w, i), half = w->time / 2, before;
+
+    if (i == 0)
+        return 0;
+    before = window_start(w, i - 1) + w->time; /* scored up to here */
+    return before > start + half ? before - start : half;
+}
+
 static loss_sum score(const model *m, const windows *w, size_t i, int row)
 {
-    loss_sum s = {0, 0};
-    size_t start = window_start(w, i);
-    size_t first = i == 0 ? 0 : window_start(w, i - 1) + w->time - start;
+    const size_t first = first_scored(w, i);
+    loss_sum s = {0, (double)(w->time - first)};
 
     for (size_t j = first; j < w->time; j++)
         s.sum += (double)m->loss[(size_t)row * w->time + j];
-    s.count = (double)(w->time - first);
     return s;
 }
 
@@ -89,30 +106,47 @@ static double interpolate(const uint32_t *next, uint8_t c, double shorter)
     return seen > 0 ? (next[c] + kinds * shorter) / (seen + kinds) : shorter;
 }
 
-double trigram_held_out_loss(const corpus *t)
+static counts *count_trigrams(const corpus *t)
 {
     counts *n = calloc(1, sizeof *n);
     const uint8_t *x = t->train;
-    double sum = 0;
 
-    if (n == NULL)
-        return -1;
-    for (size_t i = 0; i < t->train_bytes; i++) {
+    for (size_t i = 0; n != NULL && i < t->train_bytes; i++) {
         n->one[x[i]]++;
         if (i >= 1)
             n->two[x[i - 1]][x[i]]++;
         if (i >= 2)
             n->three[x[i - 2]][x[i - 1]][x[i]]++;
     }
-    x = t->held_out;
-    for (size_t i = 1; i < t->held_out_bytes; i++) {
-        double p = interpolate(n->one, x[i], 1.0 / VOCABULARY);
+    return n;
+}
 
-        p = interpolate(n->two[x[i - 1]], x[i], p);
-        if (i >= 2)
-            p = interpolate(n->three[x[i - 2]][x[i - 1]], x[i], p);
-        sum -= log(p);
+static double trigram_loss(const counts *n, const uint8_t *x, size_t i)
+{
+    double p = interpolate(n->one, x[i], 1.0 / VOCABULARY);
+
+    p = interpolate(n->two[x[i - 1]], x[i], p);
+    if (i >= 2)
+        p = interpolate(n->three[x[i - 2]][x[i - 1]], x[i], p);
+    return -log(p);
+}
+
+double trigram_held_out_loss(const corpus *t, int context)
+{
+    const windows w = windows_of(t, context);
+    counts *n = count_trigrams(t);
+    loss_sum total = {0, 0};
+
+    if (n == NULL)
+        return -1;
+    for (size_t i = 0; i < w.count; i++) {
+        size_t start = window_start(&w, i);
+
+        for (size_t j = first_scored(&w, i); j < w.time; j++) {
+            total.sum += trigram_loss(n, t->held_out, start + j + 1);
+            total.count += 1;
+        }
     }
     free(n);
-    return sum / (double)(t->held_out_bytes - 1);
+    return total.sum / total.count;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The held-out loss: mean cross entropy, in nats per byte, of the held-out bytes 1 ... n-1, each
- * predicted once from the bytes before it. By the model, and by a table of trigrams, which is what
- * counting alone achieves.
+ * predicted once from the bytes before it (in a long text, of a regular sample of them). By the
+ * model, and by a table of trigrams, which is what counting alone achieves.
  */
 #ifndef GPT_EVALUATE_H
 #define GPT_EVALUATE_H
@@ -23,6 +23,6 @@ typedef struct loss_sum {
 loss_sum held_out_share(model *m, const corpus *t, token_buffers b, int rank, int ranks);
 
 /* The trigram table's loss over the same bytes; below 0: out of memory. */
-double trigram_held_out_loss(const corpus *t);
+double trigram_held_out_loss(const corpus *t, int context);
 
 #endif

@@ -139,13 +139,30 @@ HOT void gelu_backward(const real *restrict in, real *restrict d, size_t count)
     }
 }
 
+/* In 16 lanes: compilers do not turn a plain maximum into vector code, because of NaN. */
+static inline real largest(const real *x, int n)
+{
+    enum { LANES = 16 };
+    real lane[LANES], top = x[0];
+    int j = 0;
+
+    for (int i = 0; i < LANES; i++)
+        lane[i] = x[0];
+    for (; j + LANES <= n; j += LANES)
+        for (int i = 0; i < LANES; i++)
+            lane[i] = x[j + i] > lane[i] ? x[j + i] : lane[i];
+    for (; j < n; j++)
+        top = x[j] > top ? x[j] : top;
+    for (int i = 0; i < LANES; i++)
+        top = lane[i] > top ? lane[i] : top;
+    return top;
+}
+
 HOT void softmax(real *x, int valid, int n)
 {
-    real top = x[0], sum = 0;
+    const real top = largest(x, valid);
+    real sum = 0;
 
-#pragma omp simd reduction(max : top)
-    for (int j = 0; j < valid; j++)
-        top = x[j] > top ? x[j] : top;
     /* All n, so that the loop has no odd end; the rest is zeroed after. */
     for (int j = 0; j < n; j++)
         x[j] = exp_fast(x[j] - top);

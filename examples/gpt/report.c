@@ -3,7 +3,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,11 +17,37 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Whether the launcher's stdout, that of this process's parent, is a terminal. */
+static bool launcher_on_terminal(void)
+{
+    char link[64], to[64];
+    ssize_t length;
+
+    snprintf(link, sizeof link, "/proc/%ld/fd/1", (long)getppid());
+    length = readlink(link, to, sizeof to);
+    return (length > 9 && strncmp(to, "/dev/pts/", 9) == 0) ||
+           (length > 8 && strncmp(to, "/dev/tty", 8) == 0);
+}
+
+/* Open MPI gives every rank a pseudo-terminal, of no size, even where its own output goes to a
+ * file. */
+static bool on_terminal(void)
+{
+    const char *kind = getenv("TERM");
+    struct winsize size = {0};
+
+    if (isatty(STDOUT_FILENO) != 1 || kind == NULL || strcmp(kind, "dumb") == 0)
+        return false;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return true;
+    return launcher_on_terminal();
+}
+
 void report_start(report *p, bool speaks, int64_t first_step, int64_t steps, int64_t tokens)
 {
     memset(p, 0, sizeof *p);
     p->speaks = speaks;
-    p->terminal = isatty(STDOUT_FILENO) == 1;
+    p->terminal = on_terminal();
     p->first_step = first_step;
     p->steps = steps;
     p->tokens_per_step = tokens;
@@ -69,18 +97,17 @@ static bool too_soon(report *p, int64_t step)
     return false;
 }
 
-void report_step(report *p, int64_t step, double loss, double rate)
+void report_step(report *p, int64_t step, double loss)
 {
     double total = total_seconds(p), done = (double)(step - p->first_step);
     long left = (long)(total / done * (double)(p->steps - step) + 0.5);
 
     if (!p->speaks || too_soon(p, step))
         return;
-    printf(
-        "%sstep %lld/%lld loss %.6f  lr %.2e  %.0f tokens/s  exposed comm %.1f %%  %ld:%02ld left",
-        p->terminal ? "\r" : "", (long long)step, (long long)p->steps, loss, rate,
-        done * (double)p->tokens_per_step / total, 100 * p->seconds[PHASE_EXPOSED] / total,
-        left / 60, left % 60);
+    printf("%sstep %lld loss %.6f  %.0f tokens/s  exposed comm %.1f %%  %ld:%02ld left",
+           p->terminal ? "\r" : "", (long long)step, loss,
+           done * (double)p->tokens_per_step / total, 100 * p->seconds[PHASE_EXPOSED] / total,
+           left / 60, left % 60);
     fputs(p->terminal ? "\033[K" : "\n", stdout);
     p->line_open = p->terminal;
     fflush(stdout);

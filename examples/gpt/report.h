@@ -33,8 +33,9 @@ void report_lap_split(report *p, phase to, phase other, double moved);
 /* Forgets the time since the last lap (evaluation). */
 void report_skip(report *p);
 
-/* Step `step` (from 1) had this loss: a progress line, redrawn, or a plain line. */
-void report_step(report *p, int64_t step, double loss, double rate);
+/* Step `step` (from 1) had this loss: a progress line that is redrawn, short enough
+ * for 80 columns, or where stdout is no terminal a plain line. */
+void report_step(report *p, int64_t step, double loss);
 /* A line that stays, below or above the progress line; rank 0 only. */
 void report_say(report *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The table of phases; nothing before the first step. */

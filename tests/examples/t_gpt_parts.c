@@ -213,12 +213,12 @@ static void test_trigram_bounds(void **state)
     assert_non_null(bytes);
     for (size_t i = 0; i < n; i++)
         bytes[i] = "abcabd"[i % 6];
-    assert_true(trigram_held_out_loss(&t) < 0.5);
+    assert_true(trigram_held_out_loss(&t, 64) < 0.5);
     for (size_t i = 0; i < n; i++)
         bytes[i] = (uint8_t)tt_rand(&rng);
     t.held_out_bytes = 2;
     bytes[0] = 'x';
-    assert_true(trigram_held_out_loss(&t) > 4);
+    assert_true(trigram_held_out_loss(&t, 64) > 4);
     free(bytes);
 }
 
@@ -251,6 +251,25 @@ static void test_held_out_shares(void **state)
         assert_true(fabs(total.sum - expected) < 1e-4 * expected);
         model_destroy(&m);
     }
+}
+
+/* A long text is scored in places only, a bounded number of them, and never twice. */
+static void test_held_out_long(void **state)
+{
+    const model_shape shape = {1, 4, 1, 4};
+    const size_t n = 200000;
+    uint8_t *bytes = calloc(1, n), inputs[256], targets[256];
+    const corpus t = {bytes, bytes, n, n, 1};
+    loss_sum s;
+    model m;
+
+    (void)state;
+    assert_non_null(bytes);
+    assert_true(model_create(&m, shape, 64, 3));
+    s = held_out_share(&m, &t, (token_buffers){inputs, targets}, 0, 1);
+    assert_true(s.count >= 4096 * 2 && s.count <= 4200 * 2);
+    model_destroy(&m);
+    free(bytes);
 }
 
 static void test_exp_fast(void **state)
@@ -309,6 +328,7 @@ int main(void)
                                        cmocka_unit_test(test_batch_does_not_depend_on_ranks),
                                        cmocka_unit_test(test_trigram_bounds),
                                        cmocka_unit_test(test_held_out_shares),
+                                       cmocka_unit_test(test_held_out_long),
                                        cmocka_unit_test(test_exp_fast),
                                        cmocka_unit_test(test_adamw)};
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "boot/context.h"
+#include "boot/internal.h"
 
 void tt_blobs_free(tt_blobs *blobs)
 {
@@ -21,10 +21,13 @@ void tt_blobs_free(tt_blobs *blobs)
     *blobs = (tt_blobs){0};
 }
 
-/* Codes from -20 on say that the communicator is lost; then the context must say so too. */
+/* Codes from -20 on say that the communicator is lost; then the context must say so too. What all
+ * ranks find in the same data needs no telling: each marks its own context, with the same text. */
 static tutti_status settle(tt_group *group, tutti_status status)
 {
-    return status <= TUTTI_ERR_TIMEOUT ? tt_ctx_fail(group->ctx, status) : status;
+    if (status <= TUTTI_ERR_TIMEOUT)
+        tt_ctx_mark_failed(group->ctx, status);
+    return status;
 }
 
 static tutti_status wait_for(tt_group *group, tt_xchg *x)
@@ -52,11 +55,11 @@ static tutti_status exchange(tt_group *group, const char *what, const void *mine
     TT_TRY(tt_ctx_check(group->ctx));
     TT_TRY(tt_xchg_start(group, TT_CH_CONTROL, what, mine, bytes, group->ctx->timeout_s, &x));
     tutti_status status = wait_for(group, x);
-    if (status == TUTTI_OK)
-        status = tt_xchg_finish(x, out);
-    else
+    if (status != TUTTI_OK) {
         tt_xchg_cancel(x);
-    return settle(group, status);
+        return tt_ctx_fail(group->ctx, status);
+    }
+    return settle(group, tt_xchg_finish(x, out));
 }
 
 tutti_status tt_all_gather_blobs(tt_group *group, const char *what, const void *mine, size_t bytes,

@@ -422,6 +422,7 @@ static tutti_status roll_look(roll *r, int64_t begun_ns, double timeout_s)
     if (r->called && now - r->called_ns >= GRACE_NS) {
         char text[512];
         missing_text(r->heard, r->rank, r->size, text, sizeof text);
+        waited_s -= (double)(now - r->called_ns) / 1e9;
         return tt_fail(TUTTI_ERR_TIMEOUT, "tutti_init: %s after %.1f s (TUTTI_INIT_TIMEOUT)", text,
                        waited_s);
     }

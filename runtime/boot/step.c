@@ -122,15 +122,18 @@ void tt_step_advance(tutti_ctx *ctx, tt_step *step)
     tutti_status status = tt_xchg_test(step->xchg, &done);
     if (status == TUTTI_OK && !done)
         return;
-    if (status == TUTTI_OK)
-        status = tt_xchg_finish(step->xchg, &blobs);
-    else
+    if (status != TUTTI_OK) {
         tt_xchg_cancel(step->xchg);
+        tt_ctx_fail(ctx, status);
+    } else {
+        status = tt_xchg_finish(step->xchg, &blobs);
+        if (status == TUTTI_OK)
+            status = count_votes(ctx, &blobs, &step->todo);
+        if (status != TUTTI_OK) /* all ranks find it in the same data */
+            tt_ctx_mark_failed(ctx, status);
+        tt_blobs_free(&blobs);
+    }
     step->xchg = NULL;
-    if (status == TUTTI_OK)
-        status = count_votes(ctx, &blobs, &step->todo);
-    tt_blobs_free(&blobs);
-    tt_ctx_fail(ctx, status);
     atomic_store_explicit(&step->running, 0, memory_order_release);
     tt_futex_wake_all(&step->running);
 }

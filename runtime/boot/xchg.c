@@ -389,7 +389,9 @@ static tutti_status look_at_clock(tt_xchg *x)
             r->gave_up = true;
             TT_TRY(call_all(x, true));
         }
-        return now - r->called_ns < GRACE_NS ? TUTTI_OK : time_out(x, waited_s);
+        if (now - r->called_ns < GRACE_NS)
+            return TUTTI_OK;
+        return time_out(x, waited_s - (double)(now - r->called_ns) / 1e9);
     }
     if (ctx->warn_after_s > 0 && waited_s >= ctx->warn_after_s && !r->called) {
         r->called = true;

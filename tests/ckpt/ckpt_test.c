@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ckpt_test.h"
+
+#include <dirent.h>
+#include <ftw.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { W_ROWS = 37, W_COLS = 11, V_ELEMS = 20001 };
+
+void scratch_make(char path[PATH_CAP])
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(path, PATH_CAP, "%s/tt-ckpt-XXXXXX", base == NULL ? "/tmp" : base);
+    assert_non_null(mkdtemp(path));
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+    (void)st;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
+void scratch_remove(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+int count_entries(const char *path, const char *prefix)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    int n = 0;
+    assert_non_null(dir);
+    while ((entry = readdir(dir)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            n += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+    closedir(dir);
+    return n;
+}
+
+unsigned char *file_get(const char *path, size_t *bytes_out)
+{
+    struct stat st;
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fstat(fileno(file), &st), 0);
+    unsigned char *data = malloc((size_t)st.st_size + 1);
+    assert_non_null(data);
+    assert_int_equal(fread(data, 1, (size_t)st.st_size, file), st.st_size);
+    fclose(file);
+    *bytes_out = (size_t)st.st_size;
+    return data;
+}
+
+void file_put(const char *path, const void *data, size_t bytes)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+unsigned char pattern(uint64_t seed, uint64_t byte)
+{
+    uint64_t z = (byte / 8 + 1) * 0x9e3779b97f4a7c15u + seed * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 29)) * 0x94d049bb133111ebu;
+    return (unsigned char)(z >> (8 * (byte % 8)));
+}
+
+static int64_t extent_of(const tutti_tensor *t, int d)
+{
+    for (int i = 0; i < t->ndim; i++)
+        if (t->offset[i] != 0 || t->extent[i] != 0)
+            return t->extent[d];
+    return t->shape[d];
+}
+
+size_t box_bytes(const tutti_tensor *t)
+{
+    size_t bytes = tutti_dtype_size(t->dtype);
+    for (int d = 0; d < t->ndim; d++)
+        bytes *= (size_t)extent_of(t, d);
+    return bytes;
+}
+
+typedef bool (*byte_fn)(unsigned char *at, unsigned char value);
+
+static bool put_byte(unsigned char *at, unsigned char value)
+{
+    *at = value;
+    return true;
+}
+
+static bool same_byte(unsigned char *at, unsigned char value)
+{
+    return *at == value;
+}
+
+static bool each_byte(const tutti_tensor *t, uint64_t seed, byte_fn fn)
+{
+    int64_t index[TUTTI_CKPT_MAX_DIMS] = {0};
+    size_t size = tutti_dtype_size(t->dtype), elems = box_bytes(t) / size;
+    unsigned char *at = t->data;
+    for (size_t e = 0; e < elems; e++) {
+        uint64_t linear = 0;
+        for (int d = 0; d < t->ndim; d++)
+            linear = linear * (uint64_t)t->shape[d] + (uint64_t)(t->offset[d] + index[d]);
+        for (size_t b = 0; b < size; b++)
+            if (!fn(at++, pattern(seed, linear * size + b)))
+                return false;
+        for (int d = t->ndim - 1; d >= 0; d--) {
+            if (++index[d] < extent_of(t, d))
+                break;
+            index[d] = 0;
+        }
+    }
+    return true;
+}
+
+void box_fill(const tutti_tensor *t, uint64_t seed)
+{
+    each_byte(t, seed, put_byte);
+}
+
+bool box_check(const tutti_tensor *t, uint64_t seed)
+{
+    return each_byte(t, seed, same_byte);
+}
+
+tutti_tensor tensor_1d(const char *name, tutti_dtype dtype, int64_t n, int64_t offset,
+                       int64_t extent, void *data)
+{
+    tutti_tensor t = TUTTI_TENSOR_INIT;
+    t.name = name;
+    t.dtype = dtype;
+    t.ndim = 1;
+    t.shape[0] = n;
+    t.offset[0] = offset;
+    t.extent[0] = extent;
+    t.data = data;
+    return t;
+}
+
+typedef struct small {
+    tutti_tensor w, v;
+    float w_data[W_ROWS * W_COLS];
+    double v_data[V_ELEMS];
+} small;
+
+static void small_shape(tt_rank *r, small *s)
+{
+    int64_t low = (int64_t)W_ROWS * r->rank / r->size,
+            high = (int64_t)W_ROWS * (r->rank + 1) / r->size;
+    s->w = (tutti_tensor)TUTTI_TENSOR_INIT;
+    s->w.name = "model/w";
+    s->w.dtype = TUTTI_FLOAT32;
+    s->w.ndim = 2;
+    s->w.shape[0] = W_ROWS;
+    s->w.shape[1] = W_COLS;
+    s->w.offset[0] = low;
+    s->w.extent[0] = high - low;
+    s->w.extent[1] = W_COLS;
+    s->w.data = s->w_data;
+    s->v = tensor_1d("model/v", TUTTI_FLOAT64, V_ELEMS, 0, 0, s->v_data);
+}
+
+tutti_status small_save(tt_rank *r, const char *dir, int64_t step, const tutti_ckpt_save_opts *opts)
+{
+    small *s = malloc(sizeof *s);
+    tutti_ckpt *ck;
+    char state[64] = "", rng[64];
+    small_shape(r, s);
+    box_fill(&s->w, (uint64_t)step);
+    box_fill(&s->v, (uint64_t)step + 1000);
+    snprintf(state, sizeof state, "state of step %lld", (long long)step);
+    snprintf(rng, sizeof rng, "rank %d of step %lld", r->rank, (long long)step);
+    tutti_status status = tutti_ckpt_begin(r->ctx, dir, step, &ck);
+    if (status == TUTTI_OK) {
+        if (tutti_ckpt_add(ck, &s->w) != TUTTI_OK || tutti_ckpt_add(ck, &s->v) != TUTTI_OK ||
+            tutti_ckpt_add_bytes(ck, "state", state, sizeof state, TUTTI_CKPT_SAME) != TUTTI_OK ||
+            tutti_ckpt_add_bytes(ck, "rng", rng, strlen(rng) + 1, TUTTI_CKPT_PER_RANK) != TUTTI_OK)
+            tt_say(r, "add: %s", tutti_last_error());
+        status = tutti_ckpt_commit(ck, (tutti_stream){0}, opts);
+    }
+    memset(s->v_data, 0xff, sizeof s->v_data); /* the snapshot is the saver's by now */
+    free(s);
+    return status;
+}
+
+static tutti_status small_values(tutti_ckpt_reader *rd, int64_t step)
+{
+    char want[64], have[64];
+    size_t bytes;
+    tutti_status status = tutti_ckpt_read_bytes(rd, "state", 0, have, sizeof have, &bytes);
+    snprintf(want, sizeof want, "state of step %lld", (long long)step);
+    if (status == TUTTI_OK && strcmp(want, have) != 0)
+        return TUTTI_ERR_CORRUPT;
+    for (int k = 0; k < tutti_ckpt_world(rd) && status == TUTTI_OK; k++) {
+        status = tutti_ckpt_read_bytes(rd, "rng", k, have, sizeof have, &bytes);
+        snprintf(want, sizeof want, "rank %d of step %lld", k, (long long)step);
+        if (status == TUTTI_OK && (bytes != strlen(want) + 1 || strcmp(want, have) != 0))
+            return TUTTI_ERR_CORRUPT;
+    }
+    return status;
+}
+
+tutti_status small_check(tt_rank *r, tutti_ckpt_reader *rd, int64_t step)
+{
+    small *s = malloc(sizeof *s);
+    tutti_tensor both[2];
+    small_shape(r, s);
+    both[0] = s->w;
+    both[1] = s->v;
+    tutti_status status = tutti_ckpt_read(rd, both, 2, (tutti_stream){0});
+    if (status == TUTTI_OK &&
+        (!box_check(&s->w, (uint64_t)step) || !box_check(&s->v, (uint64_t)step + 1000)))
+        status = TUTTI_ERR_CORRUPT;
+    free(s);
+    return status == TUTTI_OK ? small_values(rd, step) : status;
+}
+
+typedef struct small_job {
+    const char *dir;
+    int64_t step, got[64];
+    tutti_status status[64];
+    char text[1024];
+} small_job;
+
+static void save_body(tt_rank *r)
+{
+    small_job *job = r->arg;
+    int64_t last;
+    TT_EXPECT_OK(r, small_save(r, job->dir, job->step, NULL));
+    TT_EXPECT_OK(r, tutti_ckpt_wait(r->ctx, &last));
+    TT_EXPECT(r, last == job->step);
+}
+
+const char *small_job_save(int n, const char *dir, int64_t step)
+{
+    small_job job = {.dir = dir, .step = step};
+    return tt_ranks_run(n, NULL, save_body, &job);
+}
+
+static void load_body(tt_rank *r)
+{
+    small_job *job = r->arg;
+    tutti_ckpt_reader *rd;
+    tutti_status status = tutti_ckpt_open(r->ctx, job->dir, job->step, &rd);
+    if (status == TUTTI_OK) {
+        job->got[r->rank] = tutti_ckpt_step(rd);
+        status = small_check(r, rd, tutti_ckpt_step(rd));
+        if (status != TUTTI_OK)
+            tt_say(r, "opened, but: %s: %s", tutti_status_name(status), tutti_last_error());
+        tutti_ckpt_close(rd);
+    } else if (r->rank == r->size - 1) {
+        snprintf(job->text, sizeof job->text, "%s", tutti_last_error());
+    }
+    job->status[r->rank] = status;
+}
+
+const char *small_job_load(int n, const char *dir, int64_t step, tutti_status *status_out,
+                           int64_t *step_out, char text_out[1024])
+{
+    small_job job = {.dir = dir, .step = step};
+    const char *report = tt_ranks_run(n, NULL, load_body, &job);
+    for (int i = 1; i < n && report[0] == '\0'; i++)
+        if (job.status[i] != job.status[0] || job.got[i] != job.got[0])
+            return "the ranks disagree";
+    *status_out = job.status[0];
+    if (step_out != NULL)
+        *step_out = job.got[0];
+    if (text_out != NULL)
+        memcpy(text_out, job.text, sizeof job.text);
+    return report;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is removed and what is not: old checkpoints, leftovers of the dead, files of others. */
+#include "ckpt_test.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ckpt/dir.h"
+
+static char dir[PATH_CAP];
+
+static int setup(void **state)
+{
+    (void)state;
+    scratch_make(dir);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    scratch_remove(dir);
+    return 0;
+}
+
+static const char *at(const char *name)
+{
+    static char path[PATH_CAP + 300];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static bool there(const char *name)
+{
+    struct stat st;
+    return lstat(at(name), &st) == 0;
+}
+
+typedef struct plan {
+    int64_t step;
+    int keep;
+} plan;
+
+static void save_body(tt_rank *r)
+{
+    const plan *p = r->arg;
+    tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
+    opts.keep_last = p->keep;
+    opts.flags = TUTTI_CKPT_SYNC;
+    TT_EXPECT_OK(r, small_save(r, dir, p->step, &opts));
+}
+
+static void save(int64_t step, int keep)
+{
+    plan p = {step, keep};
+    TT_ASSERT_RANKS(2, NULL, save_body, &p);
+}
+
+static void order_is_numeric(void **state)
+{
+    (void)state;
+    save(9, 0);
+    save(10, 0);
+    save(100, 2);
+    assert_false(there("step-000000000009"));
+    assert_true(there("step-000000000010"));
+    assert_true(there("step-000000000100"));
+    save(1000000000000, 1); /* thirteen digits: a longer name, a larger number */
+    assert_int_equal(count_entries(dir, ""), 1);
+    assert_true(there("step-1000000000000"));
+}
+
+static void damaged_do_not_count(void **state)
+{
+    (void)state;
+    tutti_status status;
+    int64_t got;
+    for (int64_t step = 1; step <= 3; step++)
+        save(step, 0);
+    assert_int_equal(unlink(at("step-000000000003/shard-00000.h5")), 0);
+    save(4, 2);
+    assert_true(there("step-000000000004"));
+    assert_true(there("step-000000000003")); /* not whole, so not counted; newer than the second */
+    assert_true(there("step-000000000002"));
+    assert_false(there("step-000000000001"));
+    assert_int_equal(unlink(at("step-000000000004/index.h5")), 0);
+    assert_string_equal(small_job_load(3, dir, -1, &status, &got, NULL), "");
+    assert_int_equal(status, TUTTI_OK);
+    assert_int_equal(got, 2);
+}
+
+static void higher_steps_of_an_earlier_run(void **state)
+{
+    (void)state;
+    save(50, 0);
+    save(60, 0);
+    save(10, 1); /* a run that was started anew */
+    assert_true(there("step-000000000010"));
+    assert_true(there("step-000000000060"));
+    assert_false(there("step-000000000050"));
+}
+
+static void files_of_others_stay(void **state)
+{
+    (void)state;
+    save(1, 0);
+    file_put(at("step-000000000001/notes.txt"), "mine", 4);
+    file_put(at("readme"), "mine", 4);
+    assert_int_equal(mkdir(at("step-7"), 0777), 0); /* not a name of ours */
+    assert_int_equal(mkdir(at(".tmp-mine"), 0777), 0);
+    save(2, 1);
+    assert_true(there("step-000000000001/notes.txt"));
+    assert_true(there("step-000000000001/manifest.json"));
+    assert_true(there("readme") && there("step-7") && there(".tmp-mine"));
+    unlink(at("step-000000000001/notes.txt"));
+    save(3, 1);
+    assert_false(there("step-000000000001"));
+    assert_false(there("step-000000000002"));
+}
+
+static void make_temp(const char *name)
+{
+    char path[PATH_CAP + 300];
+    assert_int_equal(mkdir(at(name), 0777), 0);
+    snprintf(path, sizeof path, "%s/shard-00000.h5", name);
+    file_put(at(path), "half", 4);
+}
+
+/* The name that this process would give, with `from` in it replaced by `to`. */
+static void temp_name(char name[TT_TEMP_NAME_MAX], const char *from, const char *to)
+{
+    char real[TT_TEMP_NAME_MAX];
+    assert_int_equal(tt_owner_temp_name(77, TT_TEMP_HEAD, real), TUTTI_OK);
+    const char *found = strstr(real, from);
+    assert_non_null(found);
+    snprintf(name, TT_TEMP_NAME_MAX, "%.*s%s%s", (int)(found - real), real, to,
+             found + strlen(from));
+}
+
+static void leftovers(void **state)
+{
+    (void)state;
+    char dead[TT_TEMP_NAME_MAX], alive[TT_TEMP_NAME_MAX], other[TT_TEMP_NAME_MAX], pid[32],
+        host[65];
+    snprintf(pid, sizeof pid, "-%d-", (int)getpid());
+    gethostname(host, sizeof host);
+    temp_name(dead, pid, "-4194999-"); /* above the kernel's largest pid */
+    temp_name(alive, pid, pid); /* this very process */
+    temp_name(other, host, "another-host");
+    for (char *c = strchr(other, '\0') - 1; *c != '-'; c--)
+        *c = *c == 'a' ? 'b' : *c;
+    make_temp(dead);
+    make_temp(alive);
+    make_temp(other);
+    /* as from another boot, or the lock of this kernel decides */
+    char *boot = strstr(other, "another-host-") + 13;
+    boot[0] = boot[0] == '0' ? '1' : '0';
+    assert_int_equal(mkdir(at(other), 0777), 0);
+    assert_int_equal(mkdir(at(".del-step-000000000003-h-0123456789ab-1-1-0123456789abcdef"), 0777),
+                     0);
+    save(1, 0);
+    assert_false(there(dead));
+    assert_true(there(alive));
+    assert_true(there(other));
+    assert_int_equal(count_entries(dir, ".del-"), 0);
+}
+
+/* A process of another container: its pid means nothing here, the lock does. */
+static void lock_tells(void **state)
+{
+    (void)state;
+    char name[TT_TEMP_NAME_MAX], pid[32];
+    int ready[2], stop[2], sub, fd;
+    char byte;
+    snprintf(pid, sizeof pid, "-%d-", (int)getpid());
+    temp_name(name, pid, "-4194999-");
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(stop), 0);
+    make_temp(name);
+    pid_t child = fork();
+    if (child == 0) {
+        int top = -1;
+        close(stop[1]);
+        if (tt_dir_open(dir, &top) != TUTTI_OK || tt_dir_open_at(top, name, &sub) != TUTTI_OK ||
+            tt_owner_lock(sub, name, &fd) != TUTTI_OK || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        _exit(read(stop[0], &byte, 1) < 0);
+    }
+    close(stop[0]);
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    save(1, 0);
+    assert_true(there(name));
+    close(stop[1]);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    save(2, 0);
+    assert_false(there(name));
+    close(ready[0]);
+}
+
+static void names(void **state)
+{
+    (void)state;
+    int64_t step = -1;
+    assert_true(tt_step_parse("step-000000000012", &step));
+    assert_int_equal(step, 12);
+    assert_true(tt_step_parse("step-9223372036854775807", &step));
+    assert_int_equal(step, INT64_MAX);
+    assert_false(tt_step_parse("step-9223372036854775808", &step));
+    assert_false(tt_step_parse("step-12", &step));
+    assert_false(tt_step_parse("step-0000000000012", &step));
+    assert_false(tt_step_parse("step--00000000012", &step));
+    assert_false(tt_step_parse("step-+00000000012", &step));
+    assert_false(tt_step_parse("step-", &step));
+    assert_false(tt_step_parse("step-000000000012x", &step));
+    assert_true(tt_ckpt_file_name_ok("shard-00000.h5"));
+    assert_true(tt_ckpt_file_name_ok("shard-123456.h5"));
+    assert_true(tt_ckpt_file_name_ok("index.h5"));
+    assert_false(tt_ckpt_file_name_ok("shard-.h5"));
+    assert_false(tt_ckpt_file_name_ok("shard-0000/.h5"));
+    assert_false(tt_ckpt_file_name_ok("../shard-00000.h5"));
+    assert_false(tt_ckpt_file_name_ok(""));
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+int main(void)
+{
+    setenv("TUTTI_LOG", "error", 0); /* what is left alone is said as a warning */
+    const struct CMUnitTest tests[] = {T(order_is_numeric),
+                                       T(damaged_do_not_count),
+                                       T(higher_steps_of_an_earlier_run),
+                                       T(files_of_others_stay),
+                                       T(leftovers),
+                                       T(lock_tells),
+                                       T(names)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The subcommands of `tutti`. Each has a file here and a row in main.c; argv[0] is its own name. */
+#ifndef TUTTI_COMMANDS_H
+#define TUTTI_COMMANDS_H
+
+enum { EXIT_USAGE = 2 };
+
+int command_env(int argc, char **argv);
+
+#endif

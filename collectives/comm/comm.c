@@ -171,7 +171,6 @@ static bool drain_anyhow(tutti_comm *comm)
 
 static void destroy(tutti_comm *comm)
 {
-    unlink_comm(comm->ctx->upper, comm);
     if (drain_anyhow(comm))
         comm_free(comm);
     else
@@ -181,13 +180,18 @@ static void destroy(tutti_comm *comm)
 
 void tutti_comm_destroy(tutti_comm *comm)
 {
-    if (comm != NULL && comm != tutti_world(comm->ctx))
-        destroy(comm);
+    if (comm == NULL || comm == tutti_world(comm->ctx))
+        return;
+    unlink_comm(comm->ctx->upper, comm);
+    destroy(comm);
 }
 
 void tt_comms_destroy(tutti_ctx *ctx)
 {
     tt_upper *upper = ctx->upper;
-    while (upper != NULL && upper->comms != NULL)
-        destroy(upper->comms);
+    while (upper != NULL && upper->comms != NULL) {
+        tutti_comm *youngest = upper->comms;
+        upper->comms = youngest->next;
+        destroy(youngest);
+    }
 }

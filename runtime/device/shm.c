@@ -113,8 +113,14 @@ static tutti_status too_small(const char *dir, int fd, size_t bytes, int err)
                    (double)bytes / mib, dir, room / mib, size / mib, strerror(err));
 }
 
+/* What cannot fit is refused before anything is reserved: a tmpfs may be as large as the memory of
+ * the machine, and filling it on the way to the error would leave none for others. */
 static tutti_status reserve(const char *dir, int fd, size_t bytes)
 {
+    struct statvfs fs;
+
+    if (fstatvfs(fd, &fs) == 0 && fs.f_blocks > 0 && bytes / fs.f_frsize > fs.f_bavail)
+        return too_small(dir, fd, bytes, ENOSPC);
     for (size_t at = 0; at < bytes;) {
         size_t step = tt_min_size(bytes - at, reserve_step);
         int err = posix_fallocate(fd, (off_t)at, (off_t)step);

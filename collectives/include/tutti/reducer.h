@@ -65,9 +65,10 @@ typedef struct tutti_reducer_opts {
     }
 
 /*
- * An empty reducer over comm (borrowed: it must outlive the reducer). opts may be NULL. Errors:
- * ARG, NO_MEMORY, TIMEOUT, REMOTE. Collective: yes, over comm. Blocks: host. Stream: makes its own.
- * Threads: one. Graph-capture: refused. After a failure: refused.
+ * An empty reducer over the ranks of comm, whose duplicate it uses: its calls have an order of
+ * their own. opts may be NULL, equal on all ranks. Errors: ARG, MISMATCH, NO_MEMORY, TIMEOUT,
+ * REMOTE. Collective: yes, over comm. Blocks: host. Stream: makes its own. Threads: one.
+ * Graph-capture: refused. After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_create(tutti_comm *comm,
                                                             const tutti_reducer_opts *opts,
@@ -106,7 +107,8 @@ TUTTI_API void *tutti_reducer_grad(const tutti_reducer *red, int id);
 
 /*
  * Begins micro-step `micro` of `n` (0 <= micro < n, n the same on all ranks). Micro 0 zeroes all
- * gradients in stream order, so backward passes accumulate. Errors: ARG, STATE (the last step was
+ * gradients in stream order, so backward passes accumulate; producers on other streams wait for
+ * `stream` first. Errors: ARG, STATE (the last step was
  * not waited for or abandoned, micro out of order, or gradients of the last micro-step not made
  * ready: named). Collective: logically, over comm. Blocks: no (inline: while zeroing). Stream:
  * ordered. Threads: one. Graph-capture: allowed. After a failure: refused.
@@ -126,7 +128,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_ready(tutti_reducer *red, c
 
 /*
  * In place of ready: these parameters were not used in this micro-step on this rank, which
- * contributes what earlier micro-steps gave (zeros if none). Errors and rules as ready.
+ * contributes what earlier micro-steps gave (zeros if none). Errors and rules as ready; `stream`
+ * follows the work of the earlier micro-steps.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_absent(tutti_reducer *red, const int *ids,
                                                             size_t n, tutti_stream stream);
@@ -146,9 +149,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_scalar(tutti_reducer *red, 
  * Work given to `stream` from now on sees the averaged gradients (inline: returns when they are
  * there). If gradients are missing, their buckets are still issued, filled with NaN, so that no
  * rank hangs: this call returns MISSING and names the parameters here, and tutti_step returns it on
- * all ranks. Errors: STATE (not in the last micro-step), MISSING, MISMATCH, TIMEOUT, REMOTE.
- * Collective: logically, over comm. Blocks: inline host, else no. Stream: `stream` waits. Threads:
- * one. Graph-capture: allowed. After a failure: returns it.
+ * all ranks. The first wait after commit (with TUTTI_CHECK=1 every wait) also compares what the
+ * ranks did in the step (micro-steps, scalars) and agrees on the order of buckets: it blocks the
+ * host until all ranks are there. Errors: STATE (not in the last micro-step), MISSING, MISMATCH,
+ * TIMEOUT, REMOTE. Collective: logically, over comm. Blocks: inline or first host, else no. Stream:
+ * `stream` waits. Threads: one. Graph-capture: allowed. After a failure: returns it.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_wait(tutti_reducer *red, tutti_stream stream);
 
@@ -190,7 +195,7 @@ typedef struct tutti_reducer_stats {
     size_t size; /* sizeof(tutti_reducer_stats) */
     int64_t steps; /* finished steps since commit */
     int buckets; /* buckets of the plan */
-    size_t bytes; /* gradient bytes all-reduced per step */
+    size_t bytes; /* gradient bytes all-reduced per step, with the gaps between tensors */
     double
         comm_s; /* sum over buckets of the time their all-reduce ran on the communication stream */
     double exposed_s; /* time that wait blocked the caller, or delayed its stream: communication not

@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: Apache-2.0
+target_sources(tutti_objects PRIVATE
+    ${CMAKE_CURRENT_LIST_DIR}/stats.c)

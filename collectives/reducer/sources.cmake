@@ -1,3 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 target_sources(tutti_objects PRIVATE
+    ${CMAKE_CURRENT_LIST_DIR}/issue.c
     ${CMAKE_CURRENT_LIST_DIR}/stats.c)

@@ -2,5 +2,7 @@
 target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/check.c
     ${CMAKE_CURRENT_LIST_DIR}/issue.c
+    ${CMAKE_CURRENT_LIST_DIR}/learn.c
     ${CMAKE_CURRENT_LIST_DIR}/plan.c
-    ${CMAKE_CURRENT_LIST_DIR}/stats.c)
+    ${CMAKE_CURRENT_LIST_DIR}/stats.c
+    ${CMAKE_CURRENT_LIST_DIR}/wait.c)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/check.c
+    ${CMAKE_CURRENT_LIST_DIR}/commit.c
     ${CMAKE_CURRENT_LIST_DIR}/issue.c
     ${CMAKE_CURRENT_LIST_DIR}/learn.c
     ${CMAKE_CURRENT_LIST_DIR}/plan.c
+    ${CMAKE_CURRENT_LIST_DIR}/reducer.c
     ${CMAKE_CURRENT_LIST_DIR}/stats.c
     ${CMAKE_CURRENT_LIST_DIR}/wait.c)

@@ -180,10 +180,27 @@ static size_t append_late(const tt_host *host, int local, char *buf, size_t cap)
     return used < 0 ? 0 : tt_min_size((size_t)used, cap - 1);
 }
 
+typedef struct barrier_wait {
+    const tt_host *host;
+    tt_blame blame;
+} barrier_wait;
+
+static bool has_come(const tt_host *host, int local)
+{
+    return atomic_load_explicit(&host->control->block[local].calls, memory_order_relaxed) >=
+           host->calls;
+}
+
 static bool late_locals(void *arg, char *buf, size_t cap)
 {
-    const tt_host *host = ((const tt_run *)arg)->host;
+    barrier_wait *w = arg;
+    const tt_host *host = w->host;
+    bool missing = false;
     size_t used = 0;
+    for (int i = 0; i < host->locals; i++)
+        missing = missing || !has_come(host, i);
+    if (!missing && tt_blame_later(&w->blame))
+        return false;
     for (int i = 0; i < host->locals; i++) {
         uint32_t phase = atomic_load_explicit(&host->control->block[i].phase, memory_order_relaxed);
         if (phase == host->phase || cap - used < 4)
@@ -199,6 +216,7 @@ static tutti_status wait_for_phase(tt_run *run, uint32_t target)
 {
     tt_control *control = run->host->control;
     tutti_status status = TUTTI_OK;
+    barrier_wait who = {.host = run->host};
     tt_op_wait wait;
     bool asleep = false;
 
@@ -207,8 +225,9 @@ static tutti_status wait_for_phase(tt_run *run, uint32_t target)
             return TUTTI_OK;
         tt_cpu_relax();
     }
+    tt_blame_begin(&who.blame, run->host->comm->ctx);
     tt_op_wait_begin(&wait, run->host->comm->ctx, run->patience, tt_run_what(run), late_locals,
-                     run);
+                     &who);
     for (;;) {
         uint32_t seen = atomic_load(&control->passed);
         if (seen == target)

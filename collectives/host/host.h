@@ -107,6 +107,18 @@ typedef struct tt_run {
 
 const char *tt_run_what(tt_run *run);
 
+/*
+ * Who is to blame at the deadline. A rank that waits for one that is itself waiting knows less than
+ * the one that waits for a rank which has not come at all: at the deadline that one gets a moment
+ * to say so first.
+ */
+typedef struct tt_blame {
+    tutti_ctx *ctx;
+    int64_t began_ns, asked_ns;
+} tt_blame;
+void tt_blame_begin(tt_blame *blame, tutti_ctx *ctx);
+bool tt_blame_later(tt_blame *blame); /* not yet */
+
 /* control.c */
 tutti_status tt_control_create(tt_host *host); /* collective over the communicator, agreed */
 void tt_control_destroy(tt_host *host);

@@ -50,37 +50,39 @@ tutti_status tt_link_recv(tt_run *run, tt_link *link, int rank, void *buf, size_
                             &link->req);
 }
 
-/*
- * A rank that waits for a message knows less than the one that waits for a neighbour beside it: the
- * sender may itself be waiting for the rank that is really late. At the deadline that one gets a
- * moment to say so first.
- */
-typedef struct patient {
-    tutti_ctx *ctx;
+void tt_blame_begin(tt_blame *blame, tutti_ctx *ctx)
+{
+    *blame = (tt_blame){ctx, tt_now_ns(), 0};
+}
+
+bool tt_blame_later(tt_blame *blame)
+{
+    int64_t now = tt_now_ns();
+    double limit = blame->ctx->timeout_s;
+    if (limit <= 0 || (double)(now - blame->began_ns) / 1e9 < limit)
+        return false; /* asked for a warning */
+    if (blame->asked_ns == 0)
+        blame->asked_ns = now;
+    return now - blame->asked_ns < blame_ns;
+}
+
+typedef struct long_wait {
+    tt_blame blame;
     tt_late_fn late;
     void *arg;
-    int64_t began_ns, asked_ns;
-} patient;
+} long_wait;
 
 static bool late_after_others(void *arg, char *buf, size_t cap)
 {
-    patient *p = arg;
-    int64_t now = tt_now_ns();
-    double limit = p->ctx->timeout_s;
-    if (limit > 0 && (double)(now - p->began_ns) / 1e9 >= limit) {
-        if (p->asked_ns == 0)
-            p->asked_ns = now;
-        if (now - p->asked_ns < blame_ns)
-            return false;
-    }
-    return p->late(p->arg, buf, cap);
+    long_wait *w = arg;
+    return !tt_blame_later(&w->blame) && w->late(w->arg, buf, cap);
 }
 
 tutti_status tt_link_wait_for(tt_run *run, tt_done_fn done, tt_late_fn late, void *arg)
 {
     tutti_ctx *ctx = run->host->comm->ctx;
     _Atomic uint32_t *bell = ctx->boot->bell;
-    patient p = {.ctx = ctx, .late = late, .arg = arg};
+    long_wait blame = {.late = late, .arg = arg};
     tt_op_wait wait;
     bool ready = false;
 
@@ -90,8 +92,8 @@ tutti_status tt_link_wait_for(tt_run *run, tt_done_fn done, tt_late_fn late, voi
             return TUTTI_OK;
         tt_cpu_relax();
     }
-    p.began_ns = tt_now_ns();
-    tt_op_wait_begin(&wait, ctx, run->patience, tt_run_what(run), late_after_others, &p);
+    tt_blame_begin(&blame.blame, ctx);
+    tt_op_wait_begin(&wait, ctx, run->patience, tt_run_what(run), late_after_others, &blame);
     for (;;) {
         uint32_t seen = bell != NULL ? atomic_load(bell) : 0;
         TT_TRY(done(arg, &ready));

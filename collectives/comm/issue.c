@@ -16,7 +16,8 @@ tutti_status tt_submit(tt_call *call, const tt_counts *v)
     if (status == TUTTI_OK)
         return tt_group_open() ? tt_group_add(call) : tt_issue(call, 1);
     tt_call_free(call);
-    if (call->comm != NULL && call->comm->group.size > 1)
+    /* What is unsupported is so on all ranks; anything else may be this rank's mistake alone. */
+    if (call->comm != NULL && call->comm->group.size > 1 && status != TUTTI_ERR_UNSUPPORTED)
         status = tt_ctx_fail(call->comm->ctx, status);
     tt_group_refuse(status);
     return status;

@@ -20,7 +20,7 @@ typedef struct tt_counts {
 tutti_status tt_call_check(tt_call *call, const tt_counts *v);
 
 /* The way of every public call: checks it, then adds it to the open group or issues it. A refused
- * call fails the context, because other ranks may wait for this one. */
+ * call fails the context if other ranks may wait for this one. */
 tutti_status tt_submit(tt_call *call, const tt_counts *v);
 
 /* Numbers the calls in their order, compares them over the ranks in checked mode and hands them to

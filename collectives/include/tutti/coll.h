@@ -20,8 +20,9 @@
  * types are summed in fp32.
  *
  * All of them, unless said otherwise:
- * Errors: ARG (nothing was done), STATE (bad group use), UNSUPPORTED (a host stream across nodes
- * without MPI_THREAD_MULTIPLE), MISMATCH, TIMEOUT, REMOTE. Collective: yes, over comm. Blocks:
+ * Errors: ARG (nothing was done; where other ranks may wait for the call the context is failed and
+ * they are told), UNSUPPORTED (a host stream across nodes, or for send and recv at all, without
+ * MPI_THREAD_MULTIPLE), MISMATCH, TIMEOUT, REMOTE. Collective: yes, over comm. Blocks:
  * inline stream host, else no. Stream: ordered on `stream`. Threads: one at a time per
  * communicator, in the same order on all ranks. Graph-capture: allowed (CUDA). After a failure:
  * refused.

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sends, receives and groups: what crosses must not wait for each other, and order is kept. */
+#include <time.h>
+
+#include "tt_test.h"
+
+enum { BIG = 300000 /* floats: above what any transport takes in advance */ };
+
+static const tutti_stream inline_stream;
+static const tutti_dtype f32 = TUTTI_FLOAT32;
+
+static void paint(float *buf, size_t n, float from)
+{
+    for (size_t i = 0; i < n; i++)
+        buf[i] = from + (float)(i % 1000);
+}
+
+static bool is_painted(const float *buf, size_t n, float from)
+{
+    for (size_t i = 0; i < n; i++)
+        if (buf[i] != from + (float)(i % 1000))
+            return false;
+    return true;
+}
+
+/* Everybody sends to both neighbours before it receives. */
+static void crossing(tt_rank *r)
+{
+    const int right = (r->rank + 1) % r->size, left = (r->rank + r->size - 1) % r->size;
+    float *out = malloc(BIG * sizeof *out), *in[2];
+    for (int i = 0; i < 2; i++)
+        in[i] = calloc(BIG, sizeof **in);
+    paint(out, BIG, (float)r->rank);
+    TT_EXPECT_OK(r, tutti_group_begin());
+    TT_EXPECT_OK(r, tutti_send(r->comm, out, BIG, f32, right, inline_stream));
+    TT_EXPECT_OK(r, tutti_send(r->comm, out, BIG - 1, f32, left, inline_stream));
+    TT_EXPECT_OK(r, tutti_recv(r->comm, in[0], BIG, f32, left, inline_stream));
+    TT_EXPECT_OK(r, tutti_recv(r->comm, in[1], BIG - 1, f32, right, inline_stream));
+    TT_EXPECT_OK(r, tutti_group_end());
+    TT_EXPECT(r, is_painted(in[0], BIG, (float)left));
+    TT_EXPECT(r, is_painted(in[1], BIG - 1, (float)right) && in[1][BIG - 1] == 0);
+    for (int i = 0; i < 2; i++)
+        free(in[i]);
+    free(out);
+}
+
+/* All to all by sends, empty ones included, and to oneself twice. */
+static void everybody(tt_rank *r)
+{
+    enum { MOST = 2000 };
+    static const float mark = 50;
+    float out[16][MOST], in[16][MOST];
+    TT_EXPECT_OK(r, tutti_group_begin());
+    for (int i = 0; i < r->size; i++) {
+        size_t sends = (size_t)((r->rank + 2 * i) % 4) * 600,
+               gets = (size_t)((i + 2 * r->rank) % 4);
+        paint(out[i], sends, (float)(r->rank * 16 + i));
+        TT_EXPECT_OK(r, tutti_recv(r->comm, in[i], gets * 600, f32, i, inline_stream));
+        TT_EXPECT_OK(r, tutti_group_begin()); /* an inner one changes nothing */
+        TT_EXPECT_OK(r, tutti_send(r->comm, out[i], sends, f32, i, inline_stream));
+        TT_EXPECT_OK(r, tutti_group_end());
+    }
+    float again = mark, back = 0;
+    TT_EXPECT_OK(r, tutti_send(r->comm, &again, 1, f32, r->rank, inline_stream));
+    TT_EXPECT_OK(r, tutti_recv(r->comm, &back, 1, f32, r->rank, inline_stream));
+    TT_EXPECT_OK(r, tutti_group_end());
+    TT_EXPECT(r, back == mark);
+    for (int i = 0; i < r->size; i++)
+        TT_EXPECT(
+            r, is_painted(in[i], (size_t)((i + 2 * r->rank) % 4) * 600, (float)(i * 16 + r->rank)));
+}
+
+static void slow(void *arg)
+{
+    struct timespec pause = {0, 3000000};
+    (void)arg;
+    nanosleep(&pause, NULL);
+}
+
+/* Sends given to two streams in turns, one of them slow, arrive in the order of issue. */
+static void two_streams(tt_rank *r)
+{
+    enum { N = 20 };
+    tutti_stream s[2];
+    float out[N], in[N];
+    for (int i = 0; i < 2; i++)
+        TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "s", 0, &s[i]));
+    for (int i = 0; i < N; i++) {
+        out[i] = (float)(100 * r->rank + i);
+        if (i % 5 == 0)
+            TT_EXPECT_OK(r, tutti_stream_call(r->ctx, s[i % 2], slow, NULL));
+        TT_EXPECT_OK(r, tutti_group_begin());
+        TT_EXPECT_OK(r, tutti_send(r->comm, &out[i], 1, f32, (r->rank + 1) % r->size, s[i % 2]));
+        TT_EXPECT_OK(r, tutti_recv(r->comm, &in[i], 1, f32, (r->rank + r->size - 1) % r->size,
+                                   s[i / 2 % 2]));
+        TT_EXPECT_OK(r, tutti_group_end());
+    }
+    for (int i = 0; i < 2; i++)
+        TT_EXPECT_OK(r, tutti_stream_sync(r->ctx, s[i]));
+    for (int i = 0; i < N; i++)
+        TT_EXPECT(r, in[i] == (float)(100 * ((r->rank + r->size - 1) % r->size) + i));
+    for (int i = 0; i < 2; i++)
+        tutti_stream_destroy(r->ctx, s[i]);
+}
+
+/* Collectives and messages of two communicators on three streams in one group, many times; then
+ * the communicators are destroyed with work still under way. */
+static void mixed(tt_rank *r)
+{
+    enum { TIMES = 10, N = 500 };
+    tutti_stream s[3] = {{0}, {0}, {0}};
+    tutti_comm *half;
+    float a[TIMES][N], b[TIMES][N], c[TIMES][2];
+    const int first = r->rank % 2;
+    TT_EXPECT_OK(r, tutti_comm_split(r->comm, first, r->rank, NULL, &half));
+    for (int i = 1; i < 3; i++)
+        TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "s", 0, &s[i]));
+    for (int i = 0; i < TIMES; i++) {
+        const int peer = (tutti_rank(half) + 1) % tutti_size(half);
+        const int from = (tutti_rank(half) + tutti_size(half) - 1) % tutti_size(half);
+        paint(a[i], N, (float)i);
+        paint(b[i], N, (float)(first * i));
+        c[i][0] = (float)(r->rank + i);
+        TT_EXPECT_OK(r, tutti_group_begin());
+        TT_EXPECT_OK(r, tutti_all_reduce(r->comm, a[i], a[i], N, f32, TUTTI_MAX, s[i % 3]));
+        TT_EXPECT_OK(r, tutti_send(half, &c[i][0], 1, f32, peer, s[(i + 1) % 3]));
+        TT_EXPECT_OK(r, tutti_all_reduce(half, b[i], b[i], N, f32, TUTTI_AVG, s[(i + 1) % 3]));
+        TT_EXPECT_OK(r, tutti_recv(half, &c[i][1], 1, f32, from, s[(i + 2) % 3]));
+        TT_EXPECT_OK(r, tutti_group_end());
+    }
+    tutti_comm_destroy(half);
+    for (int i = 1; i < 3; i++)
+        TT_EXPECT_OK(r, tutti_stream_sync(r->ctx, s[i]));
+    for (int i = 0; i < TIMES; i++) {
+        int left = r->rank - 2 >= 0 ? r->rank - 2 : (r->size - 1 - first) / 2 * 2 + first;
+        TT_EXPECT(r, is_painted(a[i], N, (float)i));
+        TT_EXPECT(r, is_painted(b[i], N, (float)(first * i)));
+        TT_EXPECT(r, c[i][1] == (float)(left + i));
+    }
+    for (int i = 1; i < 3; i++)
+        tutti_stream_destroy(r->ctx, s[i]);
+}
+
+static void body(tt_rank *r)
+{
+    static void (*const parts[])(tt_rank *) = {crossing, everybody, two_streams, mixed};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        parts[i](r);
+        if (r->failed)
+            tutti_abort(r->ctx, 1, r->message);
+    }
+}
+
+static void groups(void **state)
+{
+    (void)state;
+    TT_ASSERT_RANKS(2, NULL, body, NULL);
+    TT_ASSERT_RANKS(4, "3,1", body, NULL);
+    TT_ASSERT_RANKS(7, "2,5", body, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(groups)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

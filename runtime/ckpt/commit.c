@@ -34,8 +34,10 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-void tt_saver_drop(tt_saver *s)
+tutti_status tt_saver_drop(tt_saver *s, tutti_status status)
 {
+    char text[TT_ERROR_TEXT_MAX];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
     if (s->dir >= 0 && s->ctx->world.rank == 0 && s->temp_name[0] != '\0' &&
         tt_dir_remove(s->dir, s->temp_name) != TUTTI_OK)
         tt_log_warn(TT_CKPT, "%s: %s", s->path, tutti_last_error());
@@ -48,6 +50,7 @@ void tt_saver_drop(tt_saver *s)
     s->phase = TT_SAVE_NONE;
     tt_shard_report_free(&s->report);
     tt_blobs_free(&s->reports);
+    return status == TUTTI_OK ? TUTTI_OK : tt_fail_text(status, text);
 }
 
 static tutti_status wait_staged(tt_saver *s)
@@ -119,8 +122,7 @@ static tutti_status end_failed(tt_saver *s, tutti_status mine)
     int64_t step = s->step;
     tutti_status status = tt_agree(&s->ctx->world, "save of a checkpoint", mine);
     status = tt_fail_more(status, "checkpoint of step %lld in %s", (long long)step, s->path);
-    tt_saver_drop(s);
-    return status;
+    return tt_saver_drop(s, status);
 }
 
 /* This rank's part of the phase: done or not, and its status then. */
@@ -140,10 +142,8 @@ static bool part_done(tt_saver *s, int64_t wait_ns, tutti_status *status_out)
 static tutti_status start_sealing(tt_saver *s)
 {
     tutti_status status = gather_reports(s);
-    if (status != TUTTI_OK) {
-        tt_saver_drop(s);
-        return status;
-    }
+    if (status != TUTTI_OK)
+        return tt_saver_drop(s, status);
     s->worker.status = TUTTI_OK; /* of the other ranks, which have nothing to do */
     if (s->ctx->world.rank == 0) {
         s->snapshot = tt_worker_start(&s->worker, tt_save_seal, s);
@@ -160,7 +160,7 @@ static void end_committed(tt_saver *s)
         tt_log_info(TT_CKPT, "checkpoint of step %lld is durable in %s", (long long)s->step,
                     s->path);
     s->last_durable = s->step;
-    tt_saver_drop(s); /* nothing is left to remove: it has another name now */
+    tt_saver_drop(s, TUTTI_OK); /* nothing is left to remove: it has another name now */
 }
 
 tutti_status tt_saver_progress(tt_saver *s, bool wait)
@@ -214,7 +214,7 @@ static void saver_free(void *arg)
     if (tt_worker_join(&s->worker) != TUTTI_OK)
         tt_log_debug(TT_CKPT, "the save of step %lld ends with its context", (long long)s->step);
     tt_ckpt_discard(s->open);
-    tt_saver_drop(s);
+    tt_saver_drop(s, TUTTI_OK);
     if (drained(s))
         tt_stage_free(&s->stage);
     if (s->staged != NULL)

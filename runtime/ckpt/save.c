@@ -22,7 +22,7 @@
 #include "core/env.h"
 #include "core/log.h"
 
-enum { VALUE_MAX = 16 << 20, SEE_TRIES = 12 };
+enum { VALUE_MAX = 16 << 20, SEE_TRIES = 11 };
 
 void tt_ckpt_discard(tutti_ckpt *ck)
 {
@@ -148,8 +148,7 @@ static tutti_status open_save(tt_saver *s, const char *dir, int64_t step, tutti_
         status = check_seen(s);
     if (status != TUTTI_OK) {
         tt_ckpt_discard(ck);
-        tt_saver_drop(s);
-        return status;
+        return tt_saver_drop(s, status);
     }
     ck->ctx = s->ctx;
     s->open = ck;

@@ -65,8 +65,9 @@ tutti_status tt_saver_get(tutti_ctx *ctx, tt_saver **saver_out); /* made at the 
  */
 tutti_status tt_saver_progress(tt_saver *s, bool wait);
 
-/* Ends the save in progress: rank 0 removes what is there. No worker may run. */
-void tt_saver_drop(tt_saver *s);
+/* Ends the save in progress: rank 0 removes what is there. No worker may run. Returns `status`,
+ * its text still this thread's last error. */
+tutti_status tt_saver_drop(tt_saver *s, tutti_status status);
 void tt_ckpt_discard(tutti_ckpt *ck); /* takes NULL */
 
 /* Local work, in the worker. */

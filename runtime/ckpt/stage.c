@@ -233,10 +233,8 @@ tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
     if (status == TUTTI_OK)
         status = commit(s, ck, stream, opts);
     tt_ckpt_discard(ck);
-    if (status != TUTTI_OK) {
-        status = tt_fail_more(status, "checkpoint of step %lld", (long long)s->step);
-        tt_saver_drop(s);
-        return status;
-    }
+    if (status != TUTTI_OK)
+        return tt_saver_drop(
+            s, tt_fail_more(status, "checkpoint of step %lld in %s", (long long)s->step, s->path));
     return (opts->flags & TUTTI_CKPT_SYNC) != 0 ? tt_saver_progress(s, true) : TUTTI_OK;
 }

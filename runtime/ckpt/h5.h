@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * All that is done with HDF5 (serial; one lock of ours around every use, for the library may be
- * built without its own). Paths are made of a directory's descriptor and a name.
+ * built without its own). HDF5 only ever writes into memory files (memfd), whose bytes we then
+ * write: a full file system leaves it with a file that it can neither close nor forget, and the
+ * process dies of that at its exit.
  */
 #ifndef TT_CKPT_H5_H
 #define TT_CKPT_H5_H
@@ -9,16 +11,16 @@
 #include "ckpt/manifest.h"
 #include "ckpt/plan.h"
 
-/* Makes the file with space for every dataset and closes it; offset_out: where each dataset's data
- * begins in the file. */
-tutti_status tt_h5_shard_create(int dir, const char *name, const tt_shard *shard,
-                                uint64_t *offset_out);
-/* Opens it again: every dataset must be where it was. */
+/* Makes the file with space for every dataset, which stays a hole in *memory_out (the caller closes
+ * it); offset_out: where each dataset's data begins. */
+tutti_status tt_h5_shard_make(const char *name, const tt_shard *shard, uint64_t *offset_out,
+                              int *memory_out);
+/* Opens the file as it was written: every dataset must be where it was made. */
 tutti_status tt_h5_shard_check(int dir, const char *name, const tt_shard *shard,
                                const uint64_t *offset);
 
-/* Makes the index in dir: every tensor of the manifest whole, as a virtual dataset over the shards.
- * Scalars are read from them. */
-tutti_status tt_h5_index_write(int dir, const tt_manifest *m, const tt_plan *plan);
+/* Makes the index of the shards in dir: every tensor of the manifest whole, as a virtual dataset.
+ * Scalars are read from the shards. The caller closes *memory_out. */
+tutti_status tt_h5_index_make(int dir, const tt_manifest *m, const tt_plan *plan, int *memory_out);
 
 #endif

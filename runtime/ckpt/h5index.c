@@ -5,10 +5,8 @@
  * names beside the index. A part that is missing reads as NaN (integers: 0) without an error,
  * which is why the library itself never reads through it: the manifest is the truth.
  *
- * HDF5's close does not report all that a full file system lost, so the index is opened again and
- * every object in it, which format 1.10 protects by checksums. Scalars, which HDF5 cannot have
- * virtual, are copied into their object's header, so the same holds for them. (Making the file in
- * memory was tried: H5Fget_file_image gives a superblock with a wrong checksum.)
+ * What has been made is opened again, every object of it, before it is written to disk. Scalars,
+ * which HDF5 cannot have virtual, are copied into their object's header.
  */
 #include <hdf5.h>
 
@@ -165,10 +163,10 @@ static tutti_status add_attributes(const indexer *x)
 static tutti_status open_index(indexer *x, const char *path, bool make)
 {
     tutti_status status = TUTTI_OK;
-    hid_t access = tt_h5_file_access();
+    hid_t access = tt_h5_file_access(true);
     if (access < 0 || H5Pset_alignment(access, 1, 1) < 0)
         return tt_h5_fail("cannot prepare the index");
-    x->file = make ? H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, access)
+    x->file = make ? H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access)
                    : H5Fopen(path, H5F_ACC_RDONLY, access);
     if (x->file < 0)
         status = tt_h5_fail(make ? "cannot make the index" : "the index cannot be opened again");
@@ -213,16 +211,22 @@ static tutti_status check_index(indexer *x, const char *path)
     return status;
 }
 
-tutti_status tt_h5_index_write(int dir, const tt_manifest *m, const tt_plan *plan)
+tutti_status tt_h5_index_make(int dir, const tt_manifest *m, const tt_plan *plan, int *memory_out)
 {
     tt_h5_scope scope;
-    char path[128];
+    char path[64];
+    int memory;
     indexer x = {dir, m, plan, -1, -1};
-    tt_h5_path(dir, TT_INDEX_NAME, path, sizeof path);
+    TT_TRY(tt_h5_memory(TT_INDEX_NAME, &memory, path, sizeof path));
     tt_h5_enter(&scope);
     tutti_status status = fill_index(&x, path);
     if (status == TUTTI_OK)
         status = check_index(&x, path);
     tt_h5_leave(&scope);
-    return status;
+    if (status != TUTTI_OK) {
+        close(memory);
+        return status;
+    }
+    *memory_out = memory;
+    return TUTTI_OK;
 }

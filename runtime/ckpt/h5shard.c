@@ -9,6 +9,8 @@
 #include "ckpt/h5.h"
 #include "ckpt/h5util.h"
 
+#include <unistd.h>
+
 typedef struct maker {
     const char *name;
     const tt_shard *shard;
@@ -79,11 +81,11 @@ static tutti_status make_lists(maker *m)
 
 static tutti_status make_file(maker *m, const char *path, uint64_t *offset_out)
 {
-    hid_t access = tt_h5_file_access();
+    hid_t access = tt_h5_file_access(true);
     tutti_status status = TUTTI_OK;
     if (access < 0)
         return tt_h5_fail("cannot prepare %s", m->name);
-    m->file = H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, access);
+    m->file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
     if (m->file < 0)
         status = tt_h5_fail("cannot make %s", m->name);
     H5Pclose(access);
@@ -96,13 +98,14 @@ static tutti_status make_file(maker *m, const char *path, uint64_t *offset_out)
     return status;
 }
 
-tutti_status tt_h5_shard_create(int dir, const char *name, const tt_shard *shard,
-                                uint64_t *offset_out)
+tutti_status tt_h5_shard_make(const char *name, const tt_shard *shard, uint64_t *offset_out,
+                              int *memory_out)
 {
-    char path[128];
+    char path[64];
+    int memory;
     tt_h5_scope scope;
     maker m = {name, shard, -1, -1, -1};
-    tt_h5_path(dir, name, path, sizeof path);
+    TT_TRY(tt_h5_memory(name, &memory, path, sizeof path));
     tt_h5_enter(&scope);
     tutti_status status = make_lists(&m);
     if (status == TUTTI_OK)
@@ -112,7 +115,12 @@ tutti_status tt_h5_shard_create(int dir, const char *name, const tt_shard *shard
     if (m.links >= 0)
         H5Pclose(m.links);
     tt_h5_leave(&scope);
-    return status;
+    if (status != TUTTI_OK) {
+        close(memory);
+        return status;
+    }
+    *memory_out = memory;
+    return TUTTI_OK;
 }
 
 static tutti_status check_dataset(hid_t file, const char *name, const tt_shard *shard, size_t i,
@@ -138,7 +146,7 @@ tutti_status tt_h5_shard_check(int dir, const char *name, const tt_shard *shard,
     tutti_status status = TUTTI_OK;
     tt_h5_path(dir, name, path, sizeof path);
     tt_h5_enter(&scope);
-    hid_t access = tt_h5_file_access();
+    hid_t access = tt_h5_file_access(false);
     hid_t file = access < 0 ? -1 : H5Fopen(path, H5F_ACC_RDONLY, access);
     if (file < 0)
         status = tt_h5_fail("%s cannot be opened again", name);

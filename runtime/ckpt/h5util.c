@@ -11,10 +11,12 @@
 
 #include "ckpt/h5util.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "ckpt/plan.h"
 
@@ -63,6 +65,17 @@ tutti_status tt_h5_fail(const char *fmt, ...)
                    why.text);
 }
 
+/* The default driver resolves links, which a file without a name does not survive. */
+tutti_status tt_h5_memory(const char *name, int *fd_out, char *path, size_t cap)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0)
+        return tt_fail_errno(TUTTI_ERR_NO_MEMORY, errno, "no memory for the metadata of %s", name);
+    snprintf(path, cap, "/proc/self/fd/%d", fd);
+    *fd_out = fd;
+    return TUTTI_OK;
+}
+
 void tt_h5_path(int dir, const char *name, char *path, size_t cap)
 {
     snprintf(path, cap, "/proc/self/fd/%d/%s", dir, name);
@@ -76,14 +89,14 @@ void tt_h5_dset_path(const tt_shard *shard, size_t i, char *path, size_t cap)
         snprintf(path, cap, "/boxes/%06zu", i);
 }
 
-hid_t tt_h5_file_access(void)
+hid_t tt_h5_file_access(bool memory)
 {
     hid_t list = H5Pcreate(H5P_FILE_ACCESS);
     if (list < 0)
         return list;
     if (H5Pset_libver_bounds(list, H5F_LIBVER_V110, H5F_LIBVER_V110) < 0 ||
         H5Pset_alignment(list, 1, TT_FILE_ALIGN) < 0 ||
-        H5Pset_fclose_degree(list, H5F_CLOSE_SEMI) < 0
+        H5Pset_fclose_degree(list, H5F_CLOSE_SEMI) < 0 || (memory && H5Pset_fapl_stdio(list) < 0)
 #if H5_VERSION_GE(1, 10, 7)
         || H5Pset_file_locking(list, 0, 1) < 0
 #endif

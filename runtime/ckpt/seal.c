@@ -57,14 +57,19 @@ static void place_boxes(tt_saver *s)
     }
 }
 
-/* HDF5 made it; what it holds is read back to be hashed, then made durable. */
-static tutti_status hash_index(tt_saver *s, tt_cfile *file, int fd)
+static tutti_status copy_index(tt_saver *s, tt_cfile *file, int memory)
 {
+    struct stat st;
     char *image;
+    if (fstat(memory, &st) != 0)
+        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot read the index");
+    file->bytes = (uint64_t)st.st_size;
     TT_TRY(tt_calloc(1, file->bytes, &image));
-    tutti_status status = tt_file_read(fd, TT_INDEX_NAME, image, file->bytes, 0);
+    tutti_status status = tt_file_read(memory, TT_INDEX_NAME, image, file->bytes, 0);
     if (status == TUTTI_OK)
         status = tt_blocks_hash(image, file->bytes, s->block_bytes, &file->hash, &file->blocks);
+    if (status == TUTTI_OK)
+        status = tt_small_file_write(s->temp, TT_INDEX_NAME, image, file->bytes);
     free(image);
     return status;
 }
@@ -72,15 +77,12 @@ static tutti_status hash_index(tt_saver *s, tt_cfile *file, int fd)
 static tutti_status write_index(tt_saver *s, tt_manifest *m)
 {
     tt_cfile *file = &s->plan.cat.file[s->plan.cat.nfile - 1];
-    int fd;
-    TT_TRY(tt_h5_index_write(s->temp, m, &s->plan));
+    int memory;
     free(file->hash);
     file->hash = NULL;
-    TT_TRY(tt_file_open(s->temp, TT_INDEX_NAME, &fd, &file->bytes));
-    tutti_status status = hash_index(s, file, fd);
-    if (status == TUTTI_OK)
-        return tt_file_sync_close(fd, TT_INDEX_NAME);
-    close(fd);
+    TT_TRY(tt_h5_index_make(s->temp, m, &s->plan, &memory));
+    tutti_status status = copy_index(s, file, memory);
+    close(memory);
     return status;
 }
 

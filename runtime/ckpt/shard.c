@@ -2,14 +2,13 @@
 /*
  * Writing one shard.
  *
- * HDF5 makes the file and allocates its datasets, then is closed: no lock of its is held while the
- * bulk goes to disk. The space is reserved at once, so that a full file system says so before any
- * data. Then the file is walked block by block: a block that lies in one dataset is written and
- * hashed where it is staged; one that also holds HDF5's own bytes is read, the data laid over it,
- * hashed, and only the data written, to the byte, for HDF5 keeps metadata in the tails. So the
- * hashes are of what was meant to be written, not of what a later read happens to give. At last the
- * file is opened again by HDF5 and every dataset must be where it was: metadata that a full file
- * system lost (HDF5's close does not report it) ends here.
+ * HDF5 makes the file in memory, where the datasets' space stays a hole, and is closed: it never
+ * sees the disk, and no lock of its is held while the bulk goes there. The space is reserved at
+ * once, so that a full file system says so before any data. Then the file is written block by
+ * block: one that lies in a dataset straight from the staging memory, one that also holds HDF5's
+ * own bytes (they may be anywhere, also in a dataset's tail) from a bounce buffer in which the two
+ * are laid over each other. The hashes are of what was meant to be written, not of what a later
+ * read happens to give. At last HDF5 opens the file, and every dataset must be where it was made.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +28,7 @@ typedef struct segment {
 
 typedef struct walk {
     int fd;
+    int memory; /* HDF5's part */
     const char *name;
     segment *seg; /* by place in the file */
     size_t nseg, next; /* next: the first that does not end before the block */
@@ -63,17 +63,15 @@ static tutti_status make_segments(walk *w, const tt_shard *shard, const tt_stage
     return TUTTI_OK;
 }
 
-static tutti_status mixed_block(walk *w, uint64_t begin, uint64_t end)
+static tutti_status mix_block(walk *w, uint64_t begin, uint64_t end)
 {
-    TT_TRY(tt_file_read(w->fd, w->name, w->bounce, end - begin, begin));
+    TT_TRY(tt_file_read(w->memory, w->name, w->bounce, end - begin, begin));
     for (size_t i = w->next; i < w->nseg && w->seg[i].at < end; i++) {
         const segment *s = &w->seg[i];
         uint64_t low = s->at > begin ? s->at : begin;
         uint64_t high = s->at + s->bytes < end ? s->at + s->bytes : end;
-        if (low >= high)
-            continue;
-        memcpy(w->bounce + (low - begin), s->data + (low - s->at), high - low);
-        TT_TRY(tt_file_write(w->fd, w->name, s->data + (low - s->at), high - low, low));
+        if (low < high)
+            memcpy(w->bounce + (low - begin), s->data + (low - s->at), high - low);
     }
     return TUTTI_OK;
 }
@@ -84,12 +82,11 @@ static tutti_status write_block(walk *w, uint64_t begin, uint64_t end, tt_hash12
         w->next++;
     const segment *s = w->next < w->nseg ? &w->seg[w->next] : NULL;
     const char *data = w->bounce;
-    if (s != NULL && s->at <= begin && s->at + s->bytes >= end) {
+    if (s != NULL && s->at <= begin && s->at + s->bytes >= end)
         data = s->data + (begin - s->at);
-        TT_TRY(tt_file_write(w->fd, w->name, data, end - begin, begin));
-    } else {
-        TT_TRY(mixed_block(w, begin, end));
-    }
+    else
+        TT_TRY(mix_block(w, begin, end));
+    TT_TRY(tt_file_write(w->fd, w->name, data, end - begin, begin));
     *hash_out = tt_hash128_of(data, end - begin);
     /* the disk starts on it now instead of at the fsync */
     sync_file_range(w->fd, (off_t)begin, (off_t)(end - begin), SYNC_FILE_RANGE_WRITE);
@@ -110,21 +107,6 @@ static tutti_status write_blocks(walk *w, uint64_t block_bytes, const _Atomic bo
     return TUTTI_OK;
 }
 
-static tutti_status open_made(int dir, const char *name, int *fd_out, uint64_t *bytes_out)
-{
-    struct stat st;
-    int fd = openat(dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        tutti_status status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot open %s again", name);
-        if (fd >= 0)
-            close(fd);
-        return status;
-    }
-    *fd_out = fd;
-    *bytes_out = (uint64_t)st.st_size;
-    return TUTTI_OK;
-}
-
 static tutti_status reserve(int fd, const char *name, uint64_t bytes)
 {
     /* the system call, not posix_fallocate, which writes where a file system cannot do it */
@@ -136,6 +118,10 @@ static tutti_status reserve(int fd, const char *name, uint64_t bytes)
 
 static tutti_status fill(walk *w, const tt_shard_input *in, tt_shard_report *report)
 {
+    struct stat st;
+    if (fstat(w->memory, &st) != 0)
+        return tt_fail_errno(TUTTI_ERR_IO, errno, "no size of %s", w->name);
+    report->bytes = (uint64_t)st.st_size;
     TT_TRY(reserve(w->fd, w->name, report->bytes));
     TT_TRY(make_segments(w, in->shard, in->stage, report->offset));
     TT_TRY(tt_calloc(1, in->block_bytes, &w->bounce));
@@ -145,9 +131,12 @@ static tutti_status fill(walk *w, const tt_shard_input *in, tt_shard_report *rep
 static tutti_status write_shard(int dir, walk *w, const tt_shard_input *in, tt_shard_report *report)
 {
     TT_TRY(tt_calloc(in->shard->ndset, sizeof *report->offset, &report->offset));
-    TT_TRY(tt_h5_shard_create(dir, w->name, in->shard, report->offset));
-    TT_TRY(open_made(dir, w->name, &w->fd, &report->bytes));
-    tutti_status status = fill(w, in, report);
+    TT_TRY(tt_file_create(dir, w->name, &w->fd));
+    tutti_status status = tt_h5_shard_make(w->name, in->shard, report->offset, &w->memory);
+    if (status == TUTTI_OK) {
+        status = fill(w, in, report);
+        close(w->memory);
+    }
     if (status == TUTTI_OK)
         status = tt_h5_shard_check(dir, w->name, in->shard, report->offset);
     if (status != TUTTI_OK) {
@@ -162,7 +151,7 @@ tutti_status tt_shard_write(int dir, const char *name, const tt_shard_input *in,
                             tt_shard_report *report_out)
 {
     tt_shard_report report = {0};
-    walk w = {.fd = -1, .name = name};
+    walk w = {.fd = -1, .memory = -1, .name = name};
     tutti_status status = write_shard(dir, &w, in, &report);
     free(w.seg);
     free(w.bounce);

@@ -119,6 +119,7 @@ typedef struct tt_upper {
     tutti_comm *world;
     tutti_comm *comms; /* all, the youngest first; under lock */
     pthread_mutex_t lock;
+    struct tt_recorder *recorder; /* the last calls carried out */
     struct tt_mem_table *mem; /* registered memory of all communicators: host/memory.h */
 } tt_upper;
 

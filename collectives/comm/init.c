@@ -4,15 +4,26 @@
 
 #include "comm/comm.h"
 #include "core/mem.h"
+#include "trace/recorder.h"
+
+static void last_seen(const tutti_ctx *ctx, char *buf, size_t cap)
+{
+    const tt_upper *upper = ctx->upper;
+    tt_recorder_last(upper->recorder, buf, cap);
+}
 
 static tutti_status make_world(tutti_ctx *ctx)
 {
     tutti_comm_opts opts = TUTTI_COMM_OPTS_INIT;
     tt_upper *upper = NULL;
     tutti_status status = tt_calloc(1, sizeof *upper, &upper);
+    if (status == TUTTI_OK) {
+        pthread_mutex_init(&upper->lock, NULL);
+        ctx->upper = upper;
+        status = tt_recorder_create(&upper->recorder);
+    }
     TT_TRY(tt_agree(&ctx->world, "tutti_init, world communicator", status));
-    pthread_mutex_init(&upper->lock, NULL);
-    ctx->upper = upper;
+    tt_ctx_set_last_seen(ctx, last_seen);
     opts.name = "world";
     if ((ctx->flags & TUTTI_INIT_REPRODUCIBLE) != 0)
         opts.flags |= TUTTI_COMM_REPRODUCIBLE;
@@ -26,6 +37,8 @@ static void destroy_comms(tutti_ctx *ctx)
     if (upper == NULL)
         return;
     tt_comms_destroy(ctx);
+    tt_ctx_set_last_seen(ctx, NULL);
+    tt_recorder_destroy(upper->recorder);
     pthread_mutex_destroy(&upper->lock);
     free(upper);
     ctx->upper = NULL;

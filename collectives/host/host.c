@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trace/recorder.h"
+
 enum { MIN_PART = 64 /* bytes of a slot's part: one element at least, aligned */ };
 
 /* Calls queued on a stream. */
@@ -73,14 +75,19 @@ static tutti_status run_kind(tt_run *run)
 static tutti_status run_collective(const tt_call *call, const tt_patience *patience)
 {
     tt_run run = {.host = call->comm->backend, .call = call, .patience = patience};
+    tt_recorder *recorder = ((tt_upper *)call->comm->ctx->upper)->recorder;
     TT_TRY(await_turn(&run));
+    uint64_t ticket =
+        tt_recorder_begin(recorder, tt_kind_name(call->kind), call->comm->name, call->seq, call->n);
     tutti_status status = tt_control_meet(&run);
     if (status == TUTTI_OK)
         status = run_kind(&run);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
+        tt_recorder_end(recorder, ticket);
         pass_turn(&run);
-    else
+    } else {
         tt_links_cancel(&run);
+    }
     return status;
 }
 

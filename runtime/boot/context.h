@@ -30,6 +30,9 @@ typedef tutti_status (*tt_step_hook)(struct tutti_ctx *ctx, void *arg, int64_t s
 /* Called at tutti_finalize after the step hooks; frees arg. */
 typedef void (*tt_ctx_free_fn)(void *arg);
 
+/* Where this rank was last seen: "in all_reduce 118 on comm dp for 30.1 s". Any thread. */
+typedef void (*tt_last_seen_fn)(const struct tutti_ctx *ctx, char *buf, size_t cap);
+
 typedef struct tt_progress
     tt_progress; /* progress.c: the progress thread, step agreement, watch channel */
 typedef struct tt_hooks tt_hooks; /* context.c */
@@ -81,6 +84,10 @@ tutti_status tt_ctx_fail(tutti_ctx *ctx, tutti_status status);
 
 /* Lets messages move where there is no progress thread. Cheap where there is one. */
 void tt_ctx_poll(tutti_ctx *ctx);
+
+/* Who tells the other ranks where this one was last seen, when one of them has waited too long.
+ * NULL takes it back; on return it runs in no thread any more. */
+void tt_ctx_set_last_seen(tutti_ctx *ctx, tt_last_seen_fn last_seen);
 
 /* Hooks are found by key so that a layer registers once: returns the arg of an earlier
  * registration, or NULL. */

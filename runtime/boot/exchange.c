@@ -9,6 +9,7 @@
  */
 #include "boot/exchange.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +49,18 @@ static tutti_status wait_for(tt_group *group, tt_xchg *x)
     }
 }
 
+/* A time-out also says where the late ranks were last seen. */
+static tutti_status end_failed(tutti_ctx *ctx, tutti_status status)
+{
+    char text[TT_ERROR_TEXT_MAX], seen[768];
+    if (status == TUTTI_ERR_TIMEOUT && atomic_load(&ctx->failed) == 0) {
+        snprintf(text, sizeof text, "%s", tutti_last_error());
+        tt_progress_ask(ctx, seen, sizeof seen);
+        tt_fail(status, "%s%s", text, seen);
+    }
+    return tt_ctx_fail(ctx, status);
+}
+
 static tutti_status exchange(tt_group *group, const char *what, const void *mine, size_t bytes,
                              tt_blobs *out)
 {
@@ -57,7 +70,7 @@ static tutti_status exchange(tt_group *group, const char *what, const void *mine
     tutti_status status = wait_for(group, x);
     if (status != TUTTI_OK) {
         tt_xchg_cancel(x);
-        return tt_ctx_fail(group->ctx, status);
+        return end_failed(group->ctx, status);
     }
     return settle(group, tt_xchg_finish(x, out));
 }

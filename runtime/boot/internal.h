@@ -48,6 +48,10 @@ void tt_progress_destroy(tutti_ctx *ctx);
 void tt_progress_failed(tutti_ctx *ctx); /* the context has failed: the others are to know */
 void tt_progress_flush(tutti_ctx *ctx, double seconds); /* until they have been told */
 void tt_progress_kick(tutti_ctx *ctx); /* there is something to do */
+/* Asks all ranks where they were last seen and waits for answers, at most about a second. Text to
+ * append to a time-out: "; rank 5 (node-b, local rank 1) was in ...", "" when all are where this
+ * one is. */
+void tt_progress_ask(tutti_ctx *ctx, char *buf, size_t cap);
 
 /* step.c: the agreement of tutti_step. One exchange at a time, begun by the caller, advanced by
  * tt_step_advance under the progress lock. */
@@ -66,6 +70,10 @@ void tt_step_destroy(tt_step *step);
 void tt_step_advance(tutti_ctx *ctx, tt_step *step);
 
 typedef struct tt_notice tt_notice;
+typedef struct tt_answer {
+    bool got;
+    char text[160];
+} tt_answer;
 struct tt_progress {
     pthread_mutex_t lock; /* of what a pass touches */
     pthread_t thread, owner; /* owner: who made the context, and polls where there is no thread */
@@ -78,6 +86,10 @@ struct tt_progress {
     tt_req in_req;
     tt_notice *out; /* being sent */
     _Atomic bool sending;
+    tt_last_seen_fn last_seen; /* under lock, as is what follows */
+    tt_answer *answers; /* of every rank, once they were asked */
+    _Atomic bool asking; /* the question is to be sent */
+    _Atomic int answered;
     tt_step step;
 };
 

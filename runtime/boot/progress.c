@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What moves without the caller: the watch channel, over which ranks tell each other of failures
- * and quiet times, and the step agreement (step.c).
+ * and quiet times and ask where a late one was last seen, and the step agreement (step.c).
  *
  * A pass looks at each of them once and never blocks. The progress thread makes passes where the
  * bootstrap may be called from any thread; elsewhere the thread that made the context does, from
@@ -27,8 +27,18 @@
 #define IDLE_NS 20000000
 #define BELL_NS 200000000
 #define TELL_S 1.0
+#define ANSWER_S 1.0
 
-enum { WATCH_TAG = 0, FAILURE = 1, QUIET = 2, SLEEP_MIN_NS = 50000, SLEEP_MAX_NS = 500000 };
+enum {
+    WATCH_TAG = 0,
+    FAILURE = 1,
+    QUIET = 2,
+    ASK = 3,
+    ANSWER = 4,
+    LATE_SHOWN = 4,
+    SLEEP_MIN_NS = 50000,
+    SLEEP_MAX_NS = 500000
+};
 
 typedef struct message {
     uint64_t magic;
@@ -60,20 +70,40 @@ static tutti_status told_status(int32_t status)
     return of_all ? (tutti_status)status : TUTTI_ERR_REMOTE;
 }
 
-static void take(tutti_ctx *ctx, message *m, size_t bytes, int source)
+static void take_failure(tutti_ctx *ctx, const message *m, int source)
 {
     char name[TT_HOST_MAX + 64];
-    if (bytes < offsetof(message, text) || m->magic != MAGIC)
-        return;
-    if (m->kind == QUIET)
-        take_quiet(ctx, m->quiet_ns);
-    if (m->kind != FAILURE)
-        return;
-    m->text[sizeof m->text - 1] = '\0';
     tutti_status status = told_status(m->status);
     tt_fail(status, "%s: %s", tt_ctx_rank_name(ctx, source, name, sizeof name), m->text);
     if (tt_ctx_mark_failed(ctx, status))
         tt_log_info(TT_BOOT, "%s", tutti_last_error());
+}
+
+static void take_answer(tt_progress *p, const message *m, int source)
+{
+    if (p->answers == NULL || p->answers[source].got)
+        return;
+    p->answers[source].got = true;
+    snprintf(p->answers[source].text, sizeof p->answers[source].text, "%s", m->text);
+    atomic_fetch_add(&p->answered, 1);
+}
+
+static void answer(tutti_ctx *ctx, tt_progress *p, int to);
+
+static void take(tutti_ctx *ctx, tt_progress *p, size_t bytes, int source)
+{
+    message *m = &p->in->message;
+    if (bytes <= offsetof(message, text) || m->magic != MAGIC)
+        return;
+    m->text[bytes - offsetof(message, text) - 1] = '\0';
+    if (m->kind == FAILURE)
+        take_failure(ctx, m, source);
+    else if (m->kind == QUIET)
+        take_quiet(ctx, m->quiet_ns);
+    else if (m->kind == ASK)
+        answer(ctx, p, source);
+    else if (m->kind == ANSWER)
+        take_answer(p, m, source);
 }
 
 static tutti_status receive(tutti_ctx *ctx, tt_progress *p)
@@ -86,7 +116,7 @@ static tutti_status receive(tutti_ctx *ctx, tt_progress *p)
         TT_TRY(boot->ops->test(boot, &p->in_req, &done, &bytes, &source));
         if (!done)
             return TUTTI_OK;
-        take(ctx, &p->in->message, bytes, source);
+        take(ctx, p, bytes, source);
         TT_TRY(boot->ops->irecv(boot, TT_CH_WATCH, TT_ANY, WATCH_TAG, &p->in->message,
                                 sizeof p->in->message, &p->in_req));
     }
@@ -102,16 +132,40 @@ static tutti_status make_notice(int n, tt_notice **out)
     return TUTTI_OK;
 }
 
-static void send_all(tutti_ctx *ctx, tt_progress *p, tt_notice *notice)
+/* To all other ranks, or to one. */
+static void send_notice(tutti_ctx *ctx, tt_progress *p, tt_notice *notice, int only)
 {
     tt_boot *boot = ctx->boot;
     size_t bytes = offsetof(message, text) + strlen(notice->message.text) + 1;
     notice->next = p->out;
     p->out = notice;
-    for (int i = 0; i < notice->n; i++) /* one that cannot be sent must not keep the others */
-        if (i != boot->rank && boot->ops->isend(boot, TT_CH_WATCH, i, WATCH_TAG, &notice->message,
-                                                bytes, &notice->req[i]) != TUTTI_OK)
-            tt_log_warn(TT_BOOT, "cannot tell rank %d: %s", i, tutti_last_error());
+    for (int i = 0; i < notice->n; i++) { /* one that cannot be sent must not keep the others */
+        int to = only >= 0 ? only : i;
+        if (to != boot->rank && boot->ops->isend(boot, TT_CH_WATCH, to, WATCH_TAG, &notice->message,
+                                                 bytes, &notice->req[i]) != TUTTI_OK)
+            tt_log_warn(TT_BOOT, "cannot tell rank %d: %s", to, tutti_last_error());
+    }
+}
+
+static void answer(tutti_ctx *ctx, tt_progress *p, int to)
+{
+    tt_notice *notice = NULL;
+    if (make_notice(1, &notice) != TUTTI_OK)
+        return;
+    notice->message.kind = ANSWER;
+    snprintf(notice->message.text, sizeof notice->message.text, "in no collective yet");
+    if (p->last_seen != NULL)
+        p->last_seen(ctx, notice->message.text, sizeof p->answers->text);
+    send_notice(ctx, p, notice, to);
+}
+
+static void ask_all(tutti_ctx *ctx, tt_progress *p)
+{
+    tt_notice *notice = NULL;
+    if (!atomic_exchange(&p->asking, false) || make_notice(ctx->world.size, &notice) != TUTTI_OK)
+        return;
+    notice->message.kind = ASK;
+    send_notice(ctx, p, notice, TT_ANY);
 }
 
 static void tell_failure(tutti_ctx *ctx, tt_progress *p)
@@ -122,7 +176,7 @@ static void tell_failure(tutti_ctx *ctx, tt_progress *p)
     notice->message.kind = FAILURE;
     notice->message.status = atomic_load_explicit(&ctx->failed, memory_order_acquire);
     snprintf(notice->message.text, sizeof notice->message.text, "%s", ctx->fail_text);
-    send_all(ctx, p, notice);
+    send_notice(ctx, p, notice, TT_ANY);
     atomic_store(&p->sending, true);
     atomic_store(&p->untold, false);
 }
@@ -135,7 +189,7 @@ static void tell_quiet(tutti_ctx *ctx, tt_progress *p)
         return;
     notice->message.kind = QUIET;
     notice->message.quiet_ns = quiet_ns;
-    send_all(ctx, p, notice);
+    send_notice(ctx, p, notice, TT_ANY);
 }
 
 static bool is_sent(tt_boot *boot, tt_notice *notice)
@@ -173,6 +227,7 @@ static void pass(tutti_ctx *ctx, tt_progress *p)
             tt_ctx_fail(ctx, tt_fail_more(status, "watch channel"));
         tell_failure(ctx, p);
         tell_quiet(ctx, p);
+        ask_all(ctx, p);
         reap(ctx, p);
     }
     tt_step_advance(ctx, &p->step);
@@ -298,9 +353,74 @@ void tt_progress_destroy(tutti_ctx *ctx)
             ctx->boot->ops->cancel(ctx->boot, &notice->req[i]);
         free(notice);
     }
+    free(p->answers);
     tt_step_destroy(&p->step);
     pthread_mutex_destroy(&p->lock);
     free(p);
+}
+
+void tt_ctx_set_last_seen(tutti_ctx *ctx, tt_last_seen_fn last_seen)
+{
+    pthread_mutex_lock(&ctx->progress->lock);
+    ctx->progress->last_seen = last_seen;
+    pthread_mutex_unlock(&ctx->progress->lock);
+}
+
+/* Both are in, or were last in, the same operation: what follows is the time. */
+static bool same_place(const char *a, const char *b)
+{
+    const char *ends[] = {" for ", ", which "};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const char *end = strstr(a, ends[i]);
+        if (end != NULL)
+            return strncmp(a, b, (size_t)(end - a) + strlen(ends[i])) == 0;
+    }
+    return strcmp(a, b) == 0;
+}
+
+static void describe_late(tutti_ctx *ctx, tt_progress *p, char *buf, size_t cap)
+{
+    char mine[sizeof p->answers->text] = "in no collective yet", name[TT_HOST_MAX + 64];
+    size_t used = 0;
+    int shown = 0;
+    if (p->last_seen != NULL)
+        p->last_seen(ctx, mine, sizeof mine);
+    for (int i = 0; i < ctx->world.size && used < cap && shown < LATE_SHOWN; i++) {
+        const tt_answer *a = &p->answers[i];
+        if (i == ctx->world.rank || (a->got && same_place(mine, a->text)))
+            continue;
+        tt_ctx_rank_name(ctx, i, name, sizeof name);
+        shown++;
+        used += (size_t)snprintf(buf + used, cap - used, a->got ? "; %s was %s" : "; %s %s", name,
+                                 a->got ? a->text : "does not answer");
+    }
+}
+
+void tt_progress_ask(tutti_ctx *ctx, char *buf, size_t cap)
+{
+    tt_progress *p = ctx->progress;
+    int64_t until = tt_deadline(ANSWER_S);
+    buf[0] = '\0';
+    if (p == NULL || ctx->world.size == 1 ||
+        (!p->threaded && !pthread_equal(p->owner, pthread_self())))
+        return;
+    pthread_mutex_lock(&p->lock);
+    bool first = p->answers == NULL;
+    tutti_status status =
+        first ? tt_calloc((size_t)ctx->world.size, sizeof *p->answers, &p->answers) : TUTTI_OK;
+    pthread_mutex_unlock(&p->lock);
+    if (status != TUTTI_OK)
+        return;
+    if (first)
+        atomic_store(&p->asking, true);
+    tt_progress_kick(ctx);
+    while (atomic_load(&p->answered) < ctx->world.size - 1 && tt_now_ns() < until) {
+        tt_ctx_poll(ctx);
+        tt_sleep_ns(SLEEP_MAX_NS);
+    }
+    pthread_mutex_lock(&p->lock);
+    describe_late(ctx, p, buf, cap);
+    pthread_mutex_unlock(&p->lock);
 }
 
 void tutti_expect_quiet(tutti_ctx *ctx, double seconds)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
-#include "boot/context.h"
+#include "boot/internal.h"
 #include "core/clock.h"
 #include "core/log.h"
 
@@ -31,6 +31,14 @@ static bool late_text(const tt_op_wait *w, char *buf, size_t cap)
     return w->late(w->late_arg, buf, cap);
 }
 
+static tutti_status time_out(const tt_op_wait *w, const char *late, double waited)
+{
+    char seen[768];
+    tt_progress_ask(w->ctx, seen, sizeof seen);
+    return tt_ctx_fail(
+        w->ctx, tt_fail(TUTTI_ERR_TIMEOUT, "%s: %s after %.1f s%s", w->what, late, waited, seen));
+}
+
 tutti_status tt_op_wait_once(tt_op_wait *w, _Atomic uint32_t *word, uint32_t seen)
 {
     tutti_ctx *ctx = w->ctx;
@@ -42,8 +50,7 @@ tutti_status tt_op_wait_once(tt_op_wait *w, _Atomic uint32_t *word, uint32_t see
         return TUTTI_OK;
     double waited = waited_s(w, waited_ns);
     if (ctx->timeout_s > 0 && waited >= ctx->timeout_s && late_text(w, text, sizeof text))
-        return tt_ctx_fail(
-            ctx, tt_fail(TUTTI_ERR_TIMEOUT, "%s: %s after %.1f s", w->what, text, waited));
+        return time_out(w, text, waited);
     if (!w->warned && ctx->warn_after_s > 0 && waited >= ctx->warn_after_s) {
         w->warned = true;
         if (late_text(w, text, sizeof text))

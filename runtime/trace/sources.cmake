@@ -4,3 +4,4 @@ find_path(NVTX3_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS ENV CUDA_PATH PATHS /usr/lo
 if(NVTX3_INCLUDE_DIR)
     target_include_directories(tutti_objects SYSTEM PRIVATE ${NVTX3_INCLUDE_DIR})
 endif()
+target_sources(tutti_objects PRIVATE ${CMAKE_CURRENT_LIST_DIR}/recorder.c)

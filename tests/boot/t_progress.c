@@ -187,6 +187,48 @@ static void waits_have_limits(void **state)
     on_ranks(1, NULL, waits_time_out, NULL);
 }
 
+static void seen_here(const tutti_ctx *ctx, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "in all_reduce %d on comm dp for %d.5 s", ctx->world.rank == 2 ? 7 : 8,
+             ctx->world.rank);
+}
+
+static bool one_is_late(void *arg, char *buf, size_t cap)
+{
+    (void)arg;
+    snprintf(buf, cap, "one is late");
+    return true;
+}
+
+static void late_ranks_tell(tt_rank *r)
+{
+    _Atomic uint32_t word = 0;
+    tt_op_wait wait;
+    tutti_status status = TUTTI_OK;
+    tt_ctx_set_last_seen(r->ctx, seen_here);
+    TT_EXPECT_OK(r, tt_barrier(&r->ctx->world, "ready"));
+    if (r->rank == 0) {
+        r->ctx->timeout_s = 0.1;
+        tt_op_wait_begin(&wait, r->ctx, &r->ctx->caller_patience, "x", one_is_late, NULL);
+        while (status == TUTTI_OK)
+            status = tt_op_wait_once(&wait, &word, 0);
+        TT_EXPECT(r, strstr(tutti_last_error(), "local rank 2) was in all_reduce 7 on comm dp for "
+                                                "2.5 s") != NULL);
+        TT_EXPECT(r, strstr(tutti_last_error(), "local rank 1)") == NULL);
+    } else {
+        wait_for_failure(r, &status);
+    }
+    TT_EXPECT(r, status == TUTTI_ERR_TIMEOUT);
+    tt_ctx_set_last_seen(r->ctx, NULL);
+    r->ctx = NULL;
+}
+
+static void time_outs_say_where_ranks_were(void **state)
+{
+    (void)state;
+    on_ranks(4, NULL, late_ranks_tell, NULL);
+}
+
 static _Atomic int chained;
 static void earlier_handler(int signal)
 {
@@ -303,6 +345,7 @@ int main(void)
         cmocka_unit_test(failures_end_waits),
         cmocka_unit_test(quiet_times_move_limits),
         cmocka_unit_test(waits_have_limits),
+        cmocka_unit_test(time_outs_say_where_ranks_were),
         cmocka_unit_test(signals_ask_to_stop),
         cmocka_unit_test(device_names_collide),
         cmocka_unit_test(settings_are_compared),

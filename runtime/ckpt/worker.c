@@ -41,9 +41,10 @@ tutti_status tt_worker_start(tt_worker *w, tutti_status (*fn)(void *arg), void *
     tt_log_identity_get(&w->log_rank, &w->log_size);
     atomic_store(&w->cancel, false);
     atomic_store(&w->done, 0);
-    w->status = tt_thread_start(&w->thread, "tt-ckpt", worker_main, w);
-    w->running = w->status == TUTTI_OK;
-    return w->status;
+    /* status and text are the thread's from now on, until it has been joined */
+    tutti_status status = tt_thread_start(&w->thread, "tt-ckpt", worker_main, w);
+    w->running = status == TUTTI_OK;
+    return status;
 }
 
 bool tt_worker_done(tt_worker *w, int64_t wait_ns)

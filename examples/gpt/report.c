@@ -17,16 +17,46 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Whether the launcher's stdout, that of this process's parent, is a terminal. */
-static bool launcher_on_terminal(void)
+/* Where a process's stdout goes; "" if that cannot be seen. */
+static void stdout_of(long pid, char to[128])
 {
-    char link[64], to[64];
+    char link[64];
     ssize_t length;
 
-    snprintf(link, sizeof link, "/proc/%ld/fd/1", (long)getppid());
-    length = readlink(link, to, sizeof to);
-    return (length > 9 && strncmp(to, "/dev/pts/", 9) == 0) ||
-           (length > 8 && strncmp(to, "/dev/tty", 8) == 0);
+    snprintf(link, sizeof link, "/proc/%ld/fd/1", pid);
+    length = readlink(link, to, 127);
+    to[length < 0 ? 0 : length] = '\0';
+}
+
+static long parent_of(long pid)
+{
+    char path[64], line[512] = "";
+    const char *after_name;
+    long parent = 0;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    f = fopen(path, "re");
+    if (f == NULL)
+        return 0;
+    after_name = fgets(line, sizeof line, f) == NULL ? NULL : strrchr(line, ')');
+    if (after_name == NULL || sscanf(after_name, ") %*c %ld", &parent) != 1)
+        parent = 0;
+    fclose(f);
+    return parent;
+}
+
+/* Whether the stdout of the first ancestor that has another one than this process, which is the
+ * launcher, is a terminal. */
+static bool launcher_on_terminal(void)
+{
+    char own[128], other[128];
+    long pid = (long)getppid();
+
+    stdout_of((long)getpid(), own);
+    for (stdout_of(pid, other); pid > 1 && strcmp(own, other) == 0; stdout_of(pid, other))
+        pid = parent_of(pid);
+    return strncmp(other, "/dev/pts/", 9) == 0 || strncmp(other, "/dev/tty", 8) == 0;
 }
 
 /* Open MPI gives every rank a pseudo-terminal, of no size, even where its own output goes to a

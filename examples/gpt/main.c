@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpt: trains a byte-level GPT on text, data parallel over the ranks of an MPI job.
+ *
+ * main.c joins the job, makes the parts and takes them down; train.c is the training loop; model.c,
+ * backward.c and kernels.c the model; data.c the text; save.c the checkpoints.
+ */
+#include "run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int run_agree(run *r, const char *problem)
+{
+    double first = problem == NULL ? r->ranks : r->rank;
+    tutti_status status = tutti_all_reduce_host(r->world, &first, 1, TUTTI_MIN);
+
+    if (status != TUTTI_OK)
+        return run_check(r, status);
+    if ((int)first == r->ranks)
+        return 0;
+    if ((int)first == r->rank)
+        fprintf(stderr, "gpt: rank %d: %s\n", r->rank, problem);
+    return EXIT_FAILED;
+}
+
+int run_check(const run *r, tutti_status status)
+{
+    if (status == TUTTI_OK)
+        return 0;
+    if (status <= TUTTI_ERR_TIMEOUT) /* the ranks no longer agree, and rank 0 may be gone */
+        fprintf(stderr, "gpt: rank %d: %s (%s)\n", r->rank, tutti_last_error(),
+                tutti_status_name(status));
+    else if (r->rank == 0)
+        fprintf(stderr, "gpt: %s (%s)\n", tutti_last_error(), tutti_status_name(status));
+    return EXIT_FAILED;
+}
+
+/* All ranks must see the same text, or each would train on its own. */
+static int load_text(run *r)
+{
+    const args *o = r->options;
+    const char *problem = NULL;
+    double range[2] = {0, 0};
+    int status;
+
+    (void)text_load(&r->text, o->text, o->text_count, (int)o->context, &problem);
+    status = run_agree(r, problem);
+    if (status != 0)
+        return status;
+    range[0] = text_fingerprint(&r->text);
+    range[1] = -range[0];
+    status = run_check(r, tutti_all_reduce_host(r->world, range, 2, TUTTI_MAX));
+    if (status != 0)
+        return status;
+    return run_agree(r, range[0] == -range[1] ? NULL : "the text differs between ranks");
+}
+
+/* Starts the program over with OpenBLAS's kernels for this processor; see matmul_better_kernels.
+ * Before tutti_init, so that nobody notices. If it fails the old ones have to do. */
+static void choose_kernels(char **argv)
+{
+    const char *kernels = matmul_better_kernels();
+
+    if (kernels != NULL && setenv("OPENBLAS_CORETYPE", kernels, 1) == 0)
+        execv("/proc/self/exe", argv);
+}
+
+/* Passes for evaluation are not made smaller than this many sequences. */
+static int pass_size(const run *r)
+{
+    const args *o = r->options;
+    int64_t micro = o->batch / (r->ranks * o->accum);
+
+    return micro < 8 ? 8 : (int)micro;
+}
+
+static int make_model(run *r)
+{
+    const int pass = pass_size(r);
+    const size_t tokens = (size_t)pass * (size_t)r->options->context;
+    bool ok;
+
+    if (tokens > (size_t)1 << 24) /* the same on every rank; index arithmetic in int stays safe */
+        return run_agree(r, "more than 2^24 bytes of text in a pass: raise --accum");
+    ok = model_create(&r->model, args_shape(r->options), pass, (uint64_t)r->options->seed);
+
+    r->buffers.inputs = malloc(tokens);
+    r->buffers.targets = malloc(tokens);
+    ok = ok && r->buffers.inputs != NULL && r->buffers.targets != NULL;
+    return run_agree(r, ok ? NULL : "not enough memory for the model");
+}
+
+static tutti_status add_params(run *r)
+{
+    tutti_status status = TUTTI_OK;
+
+    for (int i = 0; i < r->model.param_count && status == TUTTI_OK; i++) {
+        const param *p = r->model.params[i];
+        tutti_param described = TUTTI_PARAM_INIT;
+        int id;
+
+        described.name = p->name;
+        described.dtype = TUTTI_FLOAT32;
+        described.ndim = p->cols == 0 ? 1 : 2;
+        described.shape[0] = p->rows;
+        described.shape[1] = p->cols;
+        described.param = p->value;
+        described.group = p->decay ? GROUP_DECAY : GROUP_PLAIN;
+        status = tutti_reducer_add(r->reducer, &described, &id);
+    }
+    return status;
+}
+
+/* The reducer owns the gradients, so that a bucket is one piece of memory; about one bucket per
+ * block lets averaging begin while most of the backward pass is still to come. */
+static int make_reducer(run *r)
+{
+    tutti_reducer_opts opts = TUTTI_REDUCER_OPTS_INIT;
+    int status;
+
+    opts.name = "gpt";
+    opts.bucket_bytes = 12u * sizeof(float) * (size_t)(r->options->width * r->options->width);
+    if (opts.bucket_bytes < 256 * 1024)
+        opts.bucket_bytes = 256 * 1024;
+    status = run_check(r, tutti_reducer_create(r->world, &opts, &r->reducer));
+    if (status == 0)
+        status = run_check(r, add_params(r));
+    if (status == 0)
+        status = run_check(r, tutti_reducer_commit(r->reducer));
+    if (status != 0)
+        return status;
+    for (int i = 0; i < r->model.param_count; i++)
+        r->model.params[i]->grad = tutti_reducer_grad(r->reducer, i);
+    r->piece_count = tutti_reducer_pieces(r->reducer, &r->pieces);
+    return run_agree(r, adamw_create(&r->optimizer, tutti_reducer_shard_count(r->reducer))
+                            ? NULL
+                            : "not enough memory for the optimizer");
+}
+
+static void introduce(run *r, const char *products)
+{
+    report_say(&r->report, "text: %d files, %zu bytes to learn, %zu held out", r->text.files,
+               r->text.train_bytes, r->text.held_out_bytes);
+    report_say(&r->report,
+               "model: %zu parameters (%d layers, width %d, %d heads, context %d); products by %s",
+               r->model.weight_count, r->model.shape.layers, r->model.shape.width,
+               r->model.shape.heads, r->model.shape.context, products);
+    report_say(&r->report, "job: %d rank%s, %lld steps of %lld sequences, %lld on each rank",
+               r->ranks, r->ranks == 1 ? "" : "s", (long long)r->options->steps,
+               (long long)r->options->batch, (long long)(r->options->batch / r->ranks));
+}
+
+static int report_trigrams(run *r)
+{
+    double loss;
+
+    if (r->rank != 0)
+        return 0;
+    loss = trigram_held_out_loss(&r->text, r->model.shape.context);
+    if (loss >= 0)
+        report_say(&r->report,
+                   "trigram table's held-out loss %.6f (counts interpolated after Witten and Bell; "
+                   "nats per byte over the same bytes)",
+                   loss);
+    return 0;
+}
+
+/* Equal runs end with equal weights, bit for bit: a number to compare. */
+static void report_weights(run *r)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (int i = 0; i < r->model.param_count; i++) {
+        const param *p = r->model.params[i];
+        const unsigned char *bytes = (const unsigned char *)p->value;
+
+        for (size_t j = 0; j < p->count * sizeof *p->value; j++)
+            hash = (hash ^ bytes[j]) * 0x100000001b3u;
+    }
+    report_say(&r->report, "weights %016llx (a fingerprint of all parameters)",
+               (unsigned long long)hash);
+}
+
+static int work(run *r)
+{
+    const char *products = matmul_setup();
+    int status = load_text(r);
+
+    if (status == 0)
+        status = make_model(r);
+    if (status == 0)
+        status = make_reducer(r);
+    if (status != 0)
+        return status;
+    introduce(r, products);
+    status = r->options->ckpt == NULL ? 0 : start_from_checkpoints(r);
+    if (status == 0)
+        status = train(r);
+    if (status != 0)
+        return status;
+    status = report_trigrams(r);
+    report_weights(r);
+    report_table(&r->report, r->step);
+    return status == 0 ? sample_text(r) : status;
+}
+
+static void take_down(run *r)
+{
+    tutti_reducer_destroy(r->reducer);
+    adamw_destroy(&r->optimizer);
+    free(r->buffers.inputs);
+    free(r->buffers.targets);
+    model_destroy(&r->model);
+    text_free(&r->text);
+}
+
+/* --help and mistakes on the command line: the same on every rank, printed by rank 0. */
+static int usage(const run *r, const char *wrong)
+{
+    if (r->options->help && r->rank == 0)
+        args_help("gpt");
+    else if (wrong != NULL && r->rank == 0)
+        fprintf(stderr, "gpt: %s\n", wrong);
+    return wrong != NULL ? EXIT_USAGE : 0;
+}
+
+int main(int argc, char **argv)
+{
+    tutti_init_opts init = TUTTI_INIT_OPTS_INIT;
+    args options;
+    run r = {.options = &options};
+    const char *wrong = args_parse(&options, argc, argv);
+    int status;
+
+    choose_kernels(argv);
+    init.backend = TUTTI_BACKEND_HOST; /* the model computes on the CPU */
+    if (tutti_init(&init, &r.ctx) != TUTTI_OK) {
+        fprintf(stderr, "gpt: %s\n", tutti_last_error());
+        args_free(&options);
+        return EXIT_FAILED;
+    }
+    r.world = tutti_world(r.ctx);
+    r.rank = tutti_rank(r.world);
+    r.ranks = tutti_size(r.world);
+    report_start(&r.report, r.rank == 0, 0, 0, 0);
+    if (wrong == NULL && !options.help)
+        wrong = args_check_ranks(&options, r.ranks);
+    if (wrong != NULL || options.help)
+        status = usage(&r, wrong);
+    else
+        status = work(&r);
+    take_down(&r);
+    if (tutti_finalize(r.ctx) != TUTTI_OK && status == 0) {
+        fprintf(stderr, "gpt: rank %d: %s\n", r.rank, tutti_last_error());
+        status = EXIT_FAILED;
+    }
+    args_free(&options);
+    return status;
+}

@@ -4,10 +4,12 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 BUILD = os.environ.get("TT_BUILD") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build")
 BIN = os.path.join(BUILD, "bin")
@@ -133,3 +135,34 @@ class JobTest(unittest.TestCase):
         job = self.job(*arguments, **keywords)
         self.ended(job, status)
         return job
+
+
+def _tests_in(suite):
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from _tests_in(test)
+        else:
+            yield test
+
+
+def main(side_by_side=4):
+    """Runs this program's tests, or those named (CLASS, CLASS.test). Most of a test's time is mpirun's second between
+    SIGTERM and SIGKILL, so several run side by side."""
+    loader = unittest.defaultTestLoader
+    module = sys.modules["__main__"]
+    suite = loader.loadTestsFromNames(sys.argv[1:], module) if sys.argv[1:] else loader.loadTestsFromModule(module)
+    tests = list(_tests_in(suite))
+    results = [unittest.TestResult() for _ in tests]
+    with ThreadPoolExecutor(side_by_side) as pool:
+        list(pool.map(lambda pair: pair[0].run(pair[1]), zip(tests, results)))
+    bad = 0
+    for test, result in zip(tests, results):
+        for skipped, reason in result.skipped:
+            print(f"skipped: {skipped.id()}: {reason}")
+        for failed, text in result.failures + result.errors:
+            print(f"FAILED: {failed.id()}\n{text}")
+        if result.wasSuccessful() and not result.skipped:
+            print(f"passed: {test.id()}")
+        bad += not result.wasSuccessful()
+    all_skipped = tests and all(result.skipped for result in results)
+    sys.exit(1 if bad or not tests else 77 if all_skipped else 0)

@@ -113,14 +113,47 @@ static tutti_status too_small(const char *dir, int fd, size_t bytes, int err)
                    (double)bytes / mib, dir, room / mib, size / mib, strerror(err));
 }
 
-/* What cannot fit is refused before anything is reserved: a tmpfs may be as large as the memory of
- * the machine, and filling it on the way to the error would leave none for others. */
-static tutti_status reserve(const char *dir, int fd, size_t bytes)
+/* What the kernel could give without killing a process; SIZE_MAX if it does not say. */
+static size_t available_memory(void)
 {
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[128];
+    size_t kib, sum = 0;
+    bool known = false;
+
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        if (sscanf(line, "MemAvailable: %zu", &kib) == 1)
+            known = true;
+        else if (sscanf(line, "SwapFree: %zu", &kib) != 1)
+            continue;
+        sum += kib * 1024;
+    }
+    if (f != NULL)
+        fclose(f);
+    return known ? sum : SIZE_MAX;
+}
+
+/* Says no before the pages are taken: a tmpfs larger than the memory ends in a kill, not in an
+ * error. */
+static tutti_status check_room(const char *dir, int fd, size_t bytes)
+{
+    const double mib = 1024 * 1024;
+    size_t available = available_memory();
     struct statvfs fs;
 
-    if (fstatvfs(fd, &fs) == 0 && fs.f_blocks > 0 && bytes / fs.f_frsize > fs.f_bavail)
+    if (fstatvfs(fd, &fs) == 0 && fs.f_blocks > 0 && /* 0: a tmpfs without a limit */
+        bytes / fs.f_frsize > fs.f_bavail)
         return too_small(dir, fd, bytes, ENOSPC);
+    if (bytes > available)
+        return tt_fail(TUTTI_ERR_NO_MEMORY,
+                       "shared memory: %.1f MiB needed, the machine has %.1f MiB available",
+                       (double)bytes / mib, (double)available / mib);
+    return TUTTI_OK;
+}
+
+static tutti_status reserve(const char *dir, int fd, size_t bytes)
+{
+    TT_TRY(check_room(dir, fd, bytes));
     for (size_t at = 0; at < bytes;) {
         size_t step = tt_min_size(bytes - at, reserve_step);
         int err = posix_fallocate(fd, (off_t)at, (off_t)step);

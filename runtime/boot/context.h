@@ -24,8 +24,8 @@ typedef struct tt_place {
     uint64_t pid;
 } tt_place;
 
-/* Called on every rank at tutti_step (step >= 0), tutti_ckpt_wait (-1) and tutti_finalize (-2), in
- * order of registration, collectively. */
+/* Called on every rank at tutti_step (step >= 0), tutti_ckpt_wait (-1) and tutti_finalize (-2, not
+ * on a failed context), in order of registration, collectively. */
 typedef tutti_status (*tt_step_hook)(struct tutti_ctx *ctx, void *arg, int64_t step);
 /* Called at tutti_finalize after the step hooks; frees arg. */
 typedef void (*tt_ctx_free_fn)(void *arg);

@@ -21,24 +21,43 @@ static void device_thread(void *arg)
     tt_log_identity(ctx->world.rank, ctx->world.size);
 }
 
-/* All ranks take one backend: ranks that chose differently are told apart by name. */
-static tutti_status same_backend(tutti_ctx *ctx)
+/* What ranks may have been told differently by their options. */
+typedef struct choice {
+    int32_t backend;
+    uint32_t reproducible;
+} choice;
+
+static tutti_status different(const tutti_ctx *ctx, int other, const char *what, const char *mine,
+                              const char *first)
 {
-    int32_t mine = (int32_t)ctx->dev_ops->kind, *all = NULL;
+    char name[TT_HOST_MAX + 64];
+    return tt_fail(TUTTI_ERR_MISMATCH, "tutti_init: %s %s %s, rank 0 %s",
+                   tt_ctx_rank_name(ctx, other, name, sizeof name), what, mine, first);
+}
+
+static const char *backend_name(int32_t kind)
+{
+    return kind == TUTTI_BACKEND_CUDA ? "cuda" : "host";
+}
+
+/* All ranks take one backend and one order of summation; those that do not are named. */
+static tutti_status same_choice(tutti_ctx *ctx)
+{
+    choice mine = {(int32_t)ctx->dev_ops->kind, ctx->flags & TUTTI_INIT_REPRODUCIBLE}, *all = NULL;
     tutti_status status = tt_calloc((size_t)ctx->world.size, sizeof *all, &all);
     status = tt_agree(&ctx->world, "tutti_init, memory for the choice of backend", status);
     if (status == TUTTI_OK)
         status = tt_all_gather_fixed(&ctx->world, "tutti_init, choice of backend", &mine,
                                      sizeof mine, all);
-    for (int i = 1; i < ctx->world.size && status == TUTTI_OK; i++)
-        if (all[i] != all[0]) {
-            char name[TT_HOST_MAX + 64];
-            status = tt_fail(TUTTI_ERR_MISMATCH,
-                             "%s chose the %s backend and rank 0 the %s backend; set TUTTI_BACKEND",
-                             tt_ctx_rank_name(ctx, i, name, sizeof name),
-                             all[i] == TUTTI_BACKEND_CUDA ? "cuda" : "host",
-                             all[0] == TUTTI_BACKEND_CUDA ? "cuda" : "host");
-        }
+    for (int i = 1; i < ctx->world.size && status == TUTTI_OK; i++) {
+        if (all[i].backend != all[0].backend)
+            status = different(ctx, i, "chose the backend (TUTTI_BACKEND)",
+                               backend_name(all[i].backend), backend_name(all[0].backend));
+        else if (all[i].reproducible != all[0].reproducible)
+            status = different(ctx, i, "has the reproducible mode",
+                               all[i].reproducible != 0 ? "on" : "off",
+                               all[0].reproducible != 0 ? "on" : "off");
+    }
     free(all);
     return status;
 }
@@ -93,7 +112,7 @@ tutti_status tt_device_pick(tutti_ctx *ctx, tutti_backend wanted)
     TT_TRY(tt_agree(&ctx->world, "tutti_init, choice of backend", status));
     if (note[0] != '\0' && ctx->world.rank == 0)
         tt_log_warn(TT_DEV, "%s", note);
-    TT_TRY(same_backend(ctx));
+    TT_TRY(same_choice(ctx));
     status = ctx->dev_ops->open(&owner, tutti_local_rank(ctx), ctx->local_size, &ctx->dev);
     TT_TRY(tt_agree(&ctx->world, "tutti_init, opening the device", status));
     return no_duplicates(ctx);

@@ -226,7 +226,10 @@ static void mpi_cancel(tt_boot *boot, tt_req *req)
 
 static void mpi_abort(tt_boot *boot, int exit_code)
 {
-    MPI_Abort(((mpi_boot *)boot)->comm[0], exit_code);
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (!finalized)
+        MPI_Abort(((mpi_boot *)boot)->comm[0], exit_code);
 }
 
 static void mpi_destroy(tt_boot *boot, bool failed)

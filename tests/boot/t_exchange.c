@@ -257,12 +257,25 @@ static void bad_environment(tt_rank *r)
     tt_context_destroy(ctx);
 }
 
+static void different_modes(tt_rank *r)
+{
+    tutti_init_opts opts = TUTTI_INIT_OPTS_INIT;
+    tutti_ctx *ctx = NULL;
+    opts.threads = r->threads;
+    opts.rank = r->rank;
+    opts.flags = r->rank == 2 ? TUTTI_INIT_REPRODUCIBLE : 0;
+    TT_EXPECT(r, tt_context_create(&opts, &ctx) == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(r, strstr(tutti_last_error(), "local rank 2) has the reproducible mode on, rank 0 "
+                                            "off") != NULL);
+}
+
 static void bad_options_fail_on_all(void **state)
 {
     tutti_init_opts opts = TUTTI_INIT_OPTS_INIT;
     tutti_ctx *ctx = NULL;
     (void)state;
     assert_string_equal(tt_threads_run(4, NULL, bad_environment, NULL), "");
+    assert_string_equal(tt_threads_run(3, NULL, different_modes, NULL), "");
     opts.size = 8;
     assert_int_equal(tt_context_create(&opts, &ctx), TUTTI_ERR_ARG);
     opts = (tutti_init_opts)TUTTI_INIT_OPTS_INIT;

@@ -12,6 +12,7 @@
 
 #include "boot/context.h"
 #include "core/clock.h"
+#include "tutti/tutti.h"
 
 #define CHECK(cond)                                                                                \
     do {                                                                                           \
@@ -281,6 +282,56 @@ static void aborted(void)
     _exit(9);
 }
 
+/* Finalizing a failed context is local and quick; the program's own exit status ends the job. */
+static void give_up(void)
+{
+    tutti_ctx *ctx = NULL;
+    OK(tutti_init(NULL, &ctx));
+    int me = ctx->world.rank;
+    if (me == 0)
+        tt_ctx_fail(ctx, tt_fail(TUTTI_ERR_DEVICE, "the fan has stopped"));
+    else if (me == 1)
+        wait_for_failure(ctx);
+    tutti_status status = tutti_finalize(ctx);
+    CHECK(status == (me == 0 ? TUTTI_ERR_DEVICE : TUTTI_ERR_REMOTE));
+    CHECK(strstr(tutti_last_error(), "the fan has stopped") != NULL);
+    CHECK(!is_finalized());
+    fprintf(stderr, "gave up\n");
+    exit(5);
+}
+
+/* The whole library, twice in one process that keeps MPI. */
+static void whole(void)
+{
+    tutti_ctx *ctx = NULL;
+    begin_mpi(MPI_THREAD_MULTIPLE);
+    for (int round = 0; round < 2; round++) {
+        OK(tutti_init(NULL, &ctx));
+        tutti_comm *world = tutti_world(ctx);
+        float x = (float)(tutti_rank(world) + 1);
+        uint32_t todo;
+        OK(tutti_all_reduce(world, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, (tutti_stream){0}));
+        int n = tutti_size(world);
+        CHECK(x == (float)(n * (n + 1) / 2));
+        OK(tutti_step(ctx, 0, &todo));
+        OK(tutti_finalize(ctx));
+    }
+    CHECK(!is_finalized());
+    MPI_Finalize();
+}
+
+/* The last rank does not even begin MPI. */
+static void late(void)
+{
+    tutti_ctx *ctx = NULL;
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *size = getenv("OMPI_COMM_WORLD_SIZE");
+    setenv("TUTTI_INIT_TIMEOUT", "5", 1);
+    if (rank == NULL || size == NULL || atoi(rank) == atoi(size) - 1)
+        tt_sleep_ns(60000000000);
+    CHECK(tutti_init(NULL, &ctx) != TUTTI_OK);
+    _exit(9);
+}
+
 /* A message that no int can count. */
 static void big(void)
 {
@@ -329,7 +380,9 @@ int main(int argc, char **argv)
                  {"funneled", funneled}, {"environment", environment},
                  {"absent", absent},     {"stuck", stuck},
                  {"exit", bare_exit},    {"abort", aborted},
-                 {"big", big},           {"lone", lone}};
+                 {"big", big},           {"lone", lone},
+                 {"give_up", give_up},   {"whole", whole},
+                 {"late", late}};
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
         if (strcmp(mode, modes[i].name) == 0) {
             modes[i].run();

@@ -10,8 +10,11 @@ static void device_error(void *arg, tutti_status status, const char *text)
     tt_ctx_fail(arg, tt_fail_text(status, text));
 }
 
+/* Asked by a caller that waits for a stream: where there is no progress thread, it is the one that
+ * hears of failures. */
 static tutti_status device_check(void *arg)
 {
+    tt_ctx_poll(arg);
     return tt_ctx_check(arg);
 }
 

@@ -19,8 +19,8 @@ typedef struct tutti_stream {
 } tutti_stream;
 enum { TUTTI_STREAM_INLINE = 0, TUTTI_STREAM_HOST = 1, TUTTI_STREAM_CUDA = 2 };
 
-/* Work for tutti_stream_call: runs on the stream's worker thread; must not make collective calls on
- * that same stream. */
+/* Work for tutti_stream_call: runs on the stream's worker thread, exactly once, also when work
+ * before it has failed; must not make collective calls on that same stream. */
 typedef void (*tutti_stream_fn)(void *arg);
 
 /*

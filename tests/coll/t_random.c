@@ -14,7 +14,7 @@ static const layout_case layouts[] = {
     {8, "5,3", "2K"},  {16, NULL, "8K"}, {16, "4x4", "16K"}, {16, "7,1,8", "4K"},
 };
 
-static long batches = 28; /* about 1000 calls in all */
+static long batches = 28; /* of each of the layouts: about 1000 calls in all */
 static uint64_t first_seed = 1;
 
 static void body(tt_rank *r)

@@ -28,7 +28,10 @@ static void random_layouts(void **state)
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         const layout_case *at = &layouts[i];
         char *unit;
-        random_world w = {at->nodes, strtoul(at->chunk, &unit, 10), first_seed + i, batches};
+        random_world w = {.nodes = at->nodes,
+                          .chunk_bytes = strtoul(at->chunk, &unit, 10),
+                          .seed = first_seed + i,
+                          .batches = batches};
         if (*unit == 'K')
             w.chunk_bytes *= 1024;
         setenv("TUTTI_CHUNK_BYTES", at->chunk, 1);

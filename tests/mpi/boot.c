@@ -164,6 +164,7 @@ static void failure(int level)
     begin_mpi(level);
     OK(tt_context_create(NULL, &ctx));
     int bad = ctx->world.size - 1, me = ctx->world.rank;
+    MPI_Barrier(MPI_COMM_WORLD); /* a failure must not reach a rank that is still in tutti_init */
     if (me == bad)
         tt_ctx_fail(ctx, tt_fail(TUTTI_ERR_DEVICE, "the fan has stopped"));
     wait_for_failure(ctx);
@@ -174,6 +175,31 @@ static void failure(int level)
     OK(tt_context_create(NULL, &ctx));
     exchange(ctx);
     leave(ctx);
+    MPI_Finalize();
+}
+
+/* Two machines: places, messages between them, and a failure that crosses. */
+static void nodes(void)
+{
+    tutti_ctx *ctx = NULL;
+    char text[TT_ERROR_TEXT_MAX];
+    begin_mpi(MPI_THREAD_MULTIPLE);
+    OK(tt_context_create(NULL, &ctx));
+    int me = ctx->world.rank, half = ctx->world.size / 2;
+    CHECK(tutti_node_count(ctx) == 2 && tutti_local_size(ctx) == half);
+    CHECK(tutti_node(ctx) == me / half && tutti_local_rank(ctx) == me % half);
+    CHECK(strcmp(ctx->place[0].host, ctx->place[half].host) != 0);
+    exchange(ctx);
+    steps(ctx);
+    OK(tt_barrier(&ctx->world, "before the failure"));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (me == half)
+        tt_ctx_fail(ctx, tt_fail(TUTTI_ERR_DEVICE, "the fan has stopped"));
+    wait_for_failure(ctx);
+    CHECK(tutti_ctx_error(ctx, text, sizeof text) != TUTTI_OK);
+    CHECK(strstr(text, "the fan has stopped") != NULL);
+    CHECK(me == half || strstr(text, ctx->place[half].host) != NULL);
+    tt_context_destroy(ctx);
     MPI_Finalize();
 }
 
@@ -288,6 +314,7 @@ static void give_up(void)
     tutti_ctx *ctx = NULL;
     OK(tutti_init(NULL, &ctx));
     int me = ctx->world.rank;
+    MPI_Barrier(MPI_COMM_WORLD);
     if (me == 0)
         tt_ctx_fail(ctx, tt_fail(TUTTI_ERR_DEVICE, "the fan has stopped"));
     else if (me == 1)
@@ -382,7 +409,7 @@ int main(int argc, char **argv)
                  {"exit", bare_exit},    {"abort", aborted},
                  {"big", big},           {"lone", lone},
                  {"give_up", give_up},   {"whole", whole},
-                 {"late", late}};
+                 {"nodes", nodes},       {"late", late}};
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
         if (strcmp(mode, modes[i].name) == 0) {
             modes[i].run();

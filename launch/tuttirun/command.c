@@ -26,8 +26,6 @@
 #include "cpus.h"
 #include "say.h"
 
-extern char **environ;
-
 static bool add(words *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static bool add(words *w, const char *fmt, ...)
 {

@@ -13,8 +13,6 @@
 
 #include "say.h"
 
-extern char **environ;
-
 static int runnable(const char *path)
 {
     struct stat st;

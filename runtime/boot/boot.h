@@ -45,8 +45,9 @@ typedef struct tt_boot_ops {
      * inactive request is done. */
     tutti_status (*test)(tt_boot *boot, tt_req *req, bool *done_out, size_t *bytes_out,
                          int *source_out);
-    /* Gives up a request; its buffer may be reused after this. A message given up half-sent may
-     * reach its receiver with any content: only for contexts that have failed. */
+    /* Gives up a request; its buffer may be reused after this. Only for contexts that have failed
+     * and for receives that nothing can meet any more: a large message that is half-way through may
+     * still be written to the receiver, with any content. */
     void (*cancel)(tt_boot *boot, tt_req *req);
     /* Ends all processes of the job as fast as the launcher can; may return. */
     void (*abort)(tt_boot *boot, int exit_code);

@@ -14,9 +14,9 @@
  * which keeps the request and never waits for it. Sizes above INT_MAX travel as one element of a
  * derived type.
  *
- * MPI is finalized by the last context's end, if the first one began it and no context failed:
- * MPI_Finalize waits for ranks that may be gone. Every message of ours that MPI reports as wrong
- * comes back as a status (MPI_ERRORS_RETURN) with the call's text.
+ * MPI is finalized with the last context, if the first one began it and the last one has not
+ * failed: MPI_Finalize waits for all ranks, and after a failure some may be gone. Every message of
+ * ours that MPI reports as wrong comes back as a status (MPI_ERRORS_RETURN) with the call's text.
  */
 #include <limits.h>
 #include <mpi.h>
@@ -46,14 +46,16 @@ typedef struct op {
 typedef struct mpi_boot {
     tt_boot base;
     MPI_Comm comm[TT_CH_COUNT];
+    bool joining; /* MPI may still write comm[0] */
+    struct mpi_boot *next; /* in `abandoned` */
 } mpi_boot;
 
 /* Of the process: MPI is a global thing. */
 static struct {
     pthread_mutex_t lock;
     bool began; /* by us */
-    bool failed; /* some context failed: MPI is left as it is */
     int live; /* contexts */
+    mpi_boot *abandoned; /* joins that were given up */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_mutex_t graveyard_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -240,10 +242,9 @@ static void mpi_destroy(tt_boot *boot, bool failed)
     if (finalized)
         tt_log_warn(TT_BOOT, "MPI was finalized before the context; call tutti_finalize first");
     pthread_mutex_lock(&process.lock);
-    process.failed = process.failed || failed || finalized;
     for (int ch = 0; ch < TT_CH_COUNT && !failed && !finalized; ch++)
         MPI_Comm_free(&b->comm[ch]);
-    if (--process.live == 0 && process.began && !process.failed) {
+    if (--process.live == 0 && process.began && !failed && !finalized) {
         tt_guard *guard = tt_guard_begin(LEAVE_S, 1,
                                          "MPI_Finalize has not returned: some rank has "
                                          "not left the job");
@@ -443,6 +444,7 @@ static tutti_status join_all(mpi_boot *b, MPI_Comm comm)
     tt_wait wait;
     TT_TRY(roll_begin(&r, comm, &b->base));
     tutti_status status = TT_MPI(MPI_Comm_idup(comm, &b->comm[0], &request));
+    b->joining = status == TUTTI_OK;
     tt_wait_begin(&wait, &patience);
     while (status == TUTTI_OK) {
         if (!r.called)
@@ -452,6 +454,7 @@ static tutti_status join_all(mpi_boot *b, MPI_Comm comm)
         status = roll_look(&r, begun_ns, timeout_s);
         tt_wait_once(&wait, NULL, 0);
     }
+    b->joining = b->joining && !done;
     free(r.heard);
     return status;
 }
@@ -503,6 +506,11 @@ tutti_status tt_boot_mpi_create(const void *mpi_comm, tt_boot **boot_out)
     b->base.fake_node = -1;
     pthread_mutex_lock(&process.lock);
     tutti_status status = join_locked(b, mpi_comm);
+    if (b->joining) { /* not ours to free any more */
+        b->next = process.abandoned;
+        process.abandoned = b;
+        b = NULL;
+    }
     pthread_mutex_unlock(&process.lock);
     if (status != TUTTI_OK)
         goto free_b;

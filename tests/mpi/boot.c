@@ -327,6 +327,22 @@ static void give_up(void)
     exit(5);
 }
 
+/* A job whose context failed goes on with a new one, and leaves MPI as if nothing had been. */
+static void recover(void)
+{
+    tutti_ctx *ctx = NULL;
+    OK(tutti_init(NULL, &ctx));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (ctx->world.rank == 0)
+        tt_ctx_fail(ctx, tt_fail(TUTTI_ERR_DEVICE, "the fan has stopped"));
+    wait_for_failure(ctx);
+    CHECK(tutti_finalize(ctx) != TUTTI_OK && !is_finalized());
+    OK(tutti_init(NULL, &ctx));
+    exchange(ctx);
+    OK(tutti_finalize(ctx));
+    CHECK(is_finalized());
+}
+
 /* The whole library, twice in one process that keeps MPI. */
 static void whole(void)
 {
@@ -409,7 +425,8 @@ int main(int argc, char **argv)
                  {"exit", bare_exit},    {"abort", aborted},
                  {"big", big},           {"lone", lone},
                  {"give_up", give_up},   {"whole", whole},
-                 {"nodes", nodes},       {"late", late}};
+                 {"recover", recover},   {"nodes", nodes},
+                 {"late", late}};
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
         if (strcmp(mode, modes[i].name) == 0) {
             modes[i].run();

@@ -14,6 +14,7 @@
 
 #include "boot/context.h"
 #include "ckpt/loader.h"
+#include "ckpt/ranks.h"
 #include "core/log.h"
 
 struct tutti_ckpt_reader {
@@ -29,24 +30,6 @@ typedef struct opener {
     size_t nsteps;
     tt_source src;
 } opener;
-
-static tutti_status check_alike(tutti_ctx *ctx, const char *path, int64_t step)
-{
-    struct {
-        uint64_t path;
-        int64_t step;
-    } mine = {tt_hash64(path, strlen(path), 0), step}, *all;
-    tt_group *world = &ctx->world;
-    TT_TRY(tt_agree(world, "tutti_ckpt_open", tt_calloc((size_t)world->size, sizeof *all, &all)));
-    tutti_status status = tt_all_gather_fixed(world, "tutti_ckpt_open", &mine, sizeof mine, all);
-    for (int r = 1; r < world->size && status == TUTTI_OK; r++)
-        if (all[r].path != all[0].path || all[r].step != all[0].step)
-            status =
-                tt_fail(TUTTI_ERR_ARG,
-                        "tutti_ckpt_open: rank %d opens another directory or step than rank 0", r);
-    free(all);
-    return status;
-}
 
 static tutti_status list_steps(opener *o, int64_t step)
 {
@@ -76,6 +59,16 @@ static tutti_status share_manifest(opener *o, int64_t step, tt_buf *text)
     return status;
 }
 
+static tutti_status verify_share(opener *o)
+{
+    const tt_catalog *cat = &o->src.m.cat;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < cat->nfile; i++)
+        bytes += cat->file[i].bytes;
+    tt_ranks_busy(o->ctx, bytes / (uint64_t)o->ctx->world.size);
+    return tt_source_verify(&o->src, o->ctx->world.rank, o->ctx->world.size);
+}
+
 /* One candidate, on all ranks or on none. */
 static tutti_status try_step(opener *o, int64_t step)
 {
@@ -88,8 +81,7 @@ static tutti_status try_step(opener *o, int64_t step)
     if (status == TUTTI_OK)
         status = tt_agree(world, "tutti_ckpt_open", share_manifest(o, step, &text));
     if (status == TUTTI_OK)
-        status =
-            tt_agree(world, "tutti_ckpt_open", tt_source_verify(&o->src, world->rank, world->size));
+        status = tt_agree(world, "tutti_ckpt_open", verify_share(o));
     tt_buf_free(&text);
     if (status != TUTTI_OK)
         tt_source_close(&o->src);
@@ -118,8 +110,13 @@ static tutti_status try_steps(opener *o, bool any)
     for (size_t i = 0; i < o->nsteps; i++) {
         status = try_step(o, o->steps[i]);
         bool damaged = status == TUTTI_ERR_CORRUPT || status == TUTTI_ERR_NOT_FOUND;
-        if (status == TUTTI_OK || !any || !damaged)
-            return status;
+        if (status == TUTTI_ERR_NOT_FOUND && !any)
+            return tt_fail(status, "there is no checkpoint of step %lld in %s",
+                           (long long)o->steps[i], o->path);
+        if (status == TUTTI_OK)
+            return TUTTI_OK;
+        if (!any || !damaged)
+            return tt_fail_more(status, "checkpoint in %s", o->path);
         if (o->ctx->world.rank == 0)
             tt_log_error(TT_CKPT, "%s: the checkpoint of step %lld is damaged and passed over: %s",
                          o->path, (long long)o->steps[i], tutti_last_error());
@@ -128,13 +125,30 @@ static tutti_status try_steps(opener *o, bool any)
                         "all %zu checkpoints in %s are damaged; the oldest", o->nsteps, o->path);
 }
 
+/* No directory on all ranks is a fresh start; on some it is not, or a job would begin anew though
+ * its checkpoints are there. */
+static tutti_status open_dir(opener *o)
+{
+    char who[512];
+    int blind;
+    tutti_status status = tt_dir_open(o->path, &o->dir);
+    TT_TRY(tt_ranks_that(o->ctx, "tutti_ckpt_open", status == TUTTI_ERR_NOT_FOUND, &blind, who,
+                         sizeof who));
+    if (blind == o->ctx->world.size)
+        return tt_fail(TUTTI_ERR_NOT_FOUND, "there is no directory %s", o->path);
+    if (blind > 0)
+        return tt_fail(TUTTI_ERR_IO,
+                       "%s cannot see the directory %s, other ranks can: all must share it", who,
+                       o->path);
+    return tt_agree(&o->ctx->world, "tutti_ckpt_open", status);
+}
+
 static tutti_status open_newest(opener *o, int64_t step)
 {
     tt_group *world = &o->ctx->world;
-    TT_TRY(check_alike(o->ctx, o->path, step));
-    tutti_status status = tt_dir_open(o->path, &o->dir);
-    if (status == TUTTI_OK && world->rank == 0)
-        status = list_steps(o, step);
+    TT_TRY(tt_ranks_alike(o->ctx, "tutti_ckpt_open", o->path, step));
+    TT_TRY(open_dir(o));
+    tutti_status status = world->rank == 0 ? list_steps(o, step) : TUTTI_OK;
     TT_TRY(tt_agree(world, "tutti_ckpt_open", status));
     TT_TRY(tell_steps(o));
     return try_steps(o, step < 0);
@@ -190,9 +204,9 @@ static const tt_ctensor *find(const tutti_ckpt_reader *rd, const char *name, boo
                               bool *own_out)
 {
     char full[TT_CKPT_FULL_NAME_MAX + 1];
-    const tt_ctensor *plain = tt_catalog_find(&rd->src.m.cat, name);
-    snprintf(full, sizeof full, "rank/%d/%s", rd->ctx->world.rank, name);
-    const tt_ctensor *own = tt_catalog_find(&rd->src.m.cat, full);
+    const tt_ctensor *plain = tt_catalog_find(&rd->src.m.cat, name), *own = NULL;
+    if ((size_t)snprintf(full, sizeof full, "rank/%d/%s", rd->ctx->world.rank, name) < sizeof full)
+        own = tt_catalog_find(&rd->src.m.cat, full);
     *own_out = own != NULL && (own_first || plain == NULL);
     return own_first || plain == NULL ? own : plain;
 }
@@ -295,6 +309,7 @@ static tutti_status read_boxes(tutti_ckpt_reader *rd, const tutti_tensor *tensor
     const tt_device_ops *ops = rd->ctx->dev_ops;
     tt_want *want = NULL;
     int64_t *dims = NULL;
+    uint64_t bytes = 0;
     if (tensors == NULL && n > 0)
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_read: tensors is NULL");
     TT_TRY(ops->stream_check(rd->ctx->dev, stream));
@@ -303,6 +318,9 @@ static tutti_status read_boxes(tutti_ckpt_reader *rd, const tutti_tensor *tensor
         status = tt_calloc(n, 2 * TUTTI_CKPT_MAX_DIMS * sizeof *dims, &dims);
     for (size_t i = 0; i < n && status == TUTTI_OK; i++)
         status = make_want(rd, &tensors[i], dims + i * 2 * TUTTI_CKPT_MAX_DIMS, &want[i]);
+    for (size_t i = 0; i < n && status == TUTTI_OK; i++)
+        bytes += want_bytes(&want[i]);
+    tt_ranks_busy(rd->ctx, bytes);
     if (status == TUTTI_OK)
         status = ops->stream_sync(rd->ctx->dev, stream); /* earlier work on the buffers */
     if (status == TUTTI_OK)
@@ -326,10 +344,9 @@ static const tt_ctensor *find_value(const tutti_ckpt_reader *rd, const char *nam
 {
     char full[TT_CKPT_FULL_NAME_MAX + 1];
     const tt_ctensor *t = tt_catalog_find(&rd->src.m.cat, name);
-    if (t == NULL && saved_rank >= 0) {
-        snprintf(full, sizeof full, "rank/%d/%s", saved_rank, name);
+    if (t == NULL && saved_rank >= 0 &&
+        (size_t)snprintf(full, sizeof full, "rank/%d/%s", saved_rank, name) < sizeof full)
         t = tt_catalog_find(&rd->src.m.cat, full);
-    }
     return t != NULL && t->bytes ? t : NULL;
 }
 

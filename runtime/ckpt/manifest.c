@@ -68,7 +68,7 @@ static tutti_status file_json(const tt_cfile *file, json_t **object_out)
 static tutti_status body_json(const tt_manifest *m, json_t *object)
 {
     json_t *files = json_array(), *tensors = json_array();
-    json_object_set_new(object, "tutti_checkpoint", json_integer(TT_CKPT_VERSION));
+    json_object_set_new(object, "tutti-checkpoint", json_integer(TT_CKPT_VERSION));
     json_object_set_new(object, "library", json_string(TUTTI_VERSION_STRING));
     json_object_set_new(object, "step", json_integer(m->step));
     json_object_set_new(object, "world", json_integer(m->world));

@@ -271,7 +271,7 @@ static tutti_status read_root(const json_t *root, int64_t step, tt_manifest *m)
 {
     int64_t version, world, block_bytes;
     const char *save_id = member_text(root, "save_id", sizeof m->save_id - 1);
-    if (!member_int(root, "tutti_checkpoint", 1, INT64_MAX, &version))
+    if (!member_int(root, "tutti-checkpoint", 1, INT64_MAX, &version))
         return BAD("it is not a tutti checkpoint");
     if (version != TT_CKPT_VERSION)
         return tt_fail(TUTTI_ERR_UNSUPPORTED,

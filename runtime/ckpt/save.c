@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ckpt/ranks.h"
 #include "ckpt/saver.h"
 #include "core/clock.h"
 #include "core/env.h"
@@ -31,33 +32,6 @@ void tt_ckpt_discard(tutti_ckpt *ck)
     tt_arena_free(&ck->arena);
     free(ck->item);
     free(ck);
-}
-
-/* All ranks must mean the same checkpoint. */
-static tutti_status check_alike(tt_saver *s, const char *dir, int64_t step)
-{
-    struct {
-        uint64_t dir;
-        int64_t step;
-    } mine = {tt_hash64(dir, strlen(dir), 0), step}, *all;
-    tt_group *world = &s->ctx->world;
-    tutti_status status = tt_calloc((size_t)world->size, sizeof *all, &all);
-    status = tt_agree(world, "tutti_ckpt_begin", status);
-    if (status != TUTTI_OK)
-        return status;
-    status = tt_all_gather_fixed(world, "tutti_ckpt_begin", &mine, sizeof mine, all);
-    for (int r = 1; r < world->size && status == TUTTI_OK; r++) {
-        if (all[r].step != all[0].step)
-            status = tt_fail(TUTTI_ERR_ARG,
-                             "tutti_ckpt_begin: rank 0 saves step %lld, rank %d step %lld",
-                             (long long)all[0].step, r, (long long)all[r].step);
-        else if (all[r].dir != all[0].dir)
-            status =
-                tt_fail(TUTTI_ERR_ARG,
-                        "tutti_ckpt_begin: rank %d saves into another directory than rank 0", r);
-    }
-    free(all);
-    return status;
 }
 
 /* Rank 0: the directory, free of what dead owners left, and the temporary one in it. */
@@ -85,38 +59,26 @@ static bool sees_temp(tt_saver *s)
 }
 
 /* Network file systems may show a new directory a little late. */
-static uint32_t wait_for_temp(tt_saver *s)
+static bool wait_for_temp(tt_saver *s)
 {
     for (int i = 0; i < SEE_TRIES; i++) {
         if (sees_temp(s))
-            return 1;
+            return true;
         tt_sleep_ns((int64_t)1000000 << i);
     }
-    return 0;
+    return false;
 }
 
 static tutti_status check_seen(tt_saver *s)
 {
-    tt_group *world = &s->ctx->world;
-    uint32_t mine = wait_for_temp(s), *all;
-    char who[256] = "", name[160];
-    size_t at = 0;
-    tutti_status status = tt_calloc((size_t)world->size, sizeof *all, &all);
-    status = tt_agree(world, "tutti_ckpt_begin", status);
-    if (status != TUTTI_OK)
-        return status;
-    status = tt_all_gather_fixed(world, "tutti_ckpt_begin", &mine, sizeof mine, all);
-    for (int r = 0; r < world->size && status == TUTTI_OK; r++)
-        if (all[r] == 0 && at < sizeof who)
-            at += (size_t)snprintf(who + at, sizeof who - at, "%s%s", at > 0 ? ", " : "",
-                                   tt_ctx_rank_name(s->ctx, r, name, sizeof name));
-    free(all);
-    if (status == TUTTI_OK && at > 0)
-        status = tt_fail(TUTTI_ERR_IO,
-                         "%s does not see what rank 0 made in %s: all ranks must share one "
-                         "directory",
-                         who, s->path);
-    return status;
+    char who[512];
+    int blind;
+    TT_TRY(tt_ranks_that(s->ctx, "tutti_ckpt_begin", !wait_for_temp(s), &blind, who, sizeof who));
+    if (blind > 0)
+        return tt_fail(TUTTI_ERR_IO,
+                       "%s cannot see what rank 0 made in %s: all ranks must share one directory",
+                       who, s->path);
+    return TUTTI_OK;
 }
 
 static tutti_status tell_temp(tt_saver *s)
@@ -186,7 +148,7 @@ tutti_status tutti_ckpt_begin(tutti_ctx *ctx, const char *dir, int64_t step, tut
                          (long long)s->step);
     TT_TRY(tt_agree(&ctx->world, "tutti_ckpt_begin", status));
     TT_TRY(tt_saver_progress(s, true));
-    TT_TRY(check_alike(s, dir, step));
+    TT_TRY(tt_ranks_alike(ctx, "tutti_ckpt_begin", dir, step));
     return open_save(s, dir, step, ck_out);
 }
 

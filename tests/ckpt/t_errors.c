@@ -332,6 +332,22 @@ static void apart_body(tt_rank *r)
     TT_EXPECT(r, strstr(tutti_last_error(), "must share one directory") != NULL);
 }
 
+/* A job must not begin anew because one rank does not see the checkpoints. */
+static void load_apart_body(tt_rank *r)
+{
+    tutti_ckpt_reader *rd;
+    char path[PATH_CAP + 32];
+    snprintf(path, sizeof path, "%s/%d", dir, r->rank == 2);
+    TT_EXPECT(r, unshare(CLONE_FS) == 0 && chdir(path) == 0);
+    TT_EXPECT(r, tutti_ckpt_open(r->ctx, "ckpt", -1, &rd) == TUTTI_ERR_IO);
+    TT_EXPECT(r, strstr(tutti_last_error(), "rank 2") != NULL);
+    snprintf(path, sizeof path, "%s/%d/ckpt", dir, r->rank == 2);
+    if (r->rank == 2)
+        TT_EXPECT(r, mkdir(path, 0777) == 0); /* there, and empty */
+    TT_EXPECT(r, tutti_ckpt_open(r->ctx, "ckpt", -1, &rd) == TUTTI_ERR_IO);
+    TT_EXPECT(r, strstr(tutti_last_error(), "rank 0 sees step 1") != NULL);
+}
+
 static void directories_apart(void **state)
 {
     (void)state;
@@ -343,6 +359,8 @@ static void directories_apart(void **state)
     TT_ASSERT_RANKS(3, NULL, apart_body, NULL);
     snprintf(path, sizeof path, "%s/0/ckpt", dir);
     assert_int_equal(count_entries(path, ""), 0);
+    assert_string_equal(small_job_save(2, path, 1), "");
+    TT_ASSERT_RANKS(3, NULL, load_apart_body, NULL);
 }
 
 static void load_body(tt_rank *r)
@@ -353,6 +371,7 @@ static void load_body(tt_rank *r)
     snprintf(path, sizeof path, "%s/none", dir);
     TT_EXPECT(r, tutti_ckpt_open(r->ctx, path, -1, &rd) == TUTTI_ERR_NOT_FOUND);
     TT_EXPECT(r, tutti_ckpt_open(r->ctx, dir, 5, &rd) == TUTTI_ERR_NOT_FOUND);
+    TT_EXPECT(r, strstr(tutti_last_error(), "no checkpoint of step 5 in") != NULL);
     TT_EXPECT(r, tutti_ckpt_open(r->ctx, dir, r->rank == 1 ? 7 : 1, &rd) == TUTTI_ERR_ARG);
     TT_EXPECT(r, tutti_ckpt_open(r->ctx, r->rank == 1 ? NULL : dir, 1, &rd) == TUTTI_ERR_ARG);
     TT_EXPECT_OK(r, tutti_ckpt_open(r->ctx, dir, 1, &rd));

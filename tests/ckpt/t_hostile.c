@@ -6,7 +6,7 @@
 
 /* Two files, a [4, 6] tensor of two boxes, a value of bytes. */
 static const char good[] =
-    "\"tutti_checkpoint\":1,\"library\":\"0.1.0\",\"step\":7,\"world\":2,\"time\":1700000000,"
+    "\"tutti-checkpoint\":1,\"library\":\"0.1.0\",\"step\":7,\"world\":2,\"time\":1700000000,"
     "\"save_id\":\"x\",\"block_bytes\":4096,\"files\":["
     "{\"name\":\"shard-00000.h5\",\"bytes\":5000,\"xxh3_128\":"
     "\"00000000000000000000000000000001000000000000000000000000000000a2\"},"
@@ -155,7 +155,7 @@ static void changed(void **state)
         if (status != TUTTI_ERR_CORRUPT)
             fail_msg("%s -> %s: %s", changes[i].from, changes[i].to, tutti_status_name(status));
     }
-    assert_int_equal(read_changed("\"tutti_checkpoint\":1", "\"tutti_checkpoint\":2"),
+    assert_int_equal(read_changed("\"tutti-checkpoint\":1", "\"tutti-checkpoint\":2"),
                      TUTTI_ERR_UNSUPPORTED);
 }
 

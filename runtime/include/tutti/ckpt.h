@@ -29,7 +29,8 @@ enum {
 };
 
 /* A box of a global tensor: elements offset ... offset+extent of a tensor of `shape`, row major and
- * dense at data. Begin with TUTTI_TENSOR_INIT. */
+ * dense at data. What is kept per rank can be read by any rank under the name rank/N/NAME; no other
+ * name begins with rank/. Begin with TUTTI_TENSOR_INIT. */
 typedef struct tutti_tensor {
     size_t size; /* sizeof(tutti_tensor) */
     const char *
@@ -90,13 +91,15 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add_bytes(tutti_ckpt *ck, cons
 
 /*
  * Copies the data in stream order (it may change again after that) and hands it to the writer
- * thread; ck is gone whatever the status. The checkpoint is committed at a later tutti_step,
- * tutti_ckpt_wait or tutti_finalize, or here with TUTTI_CKPT_SYNC. The boxes of all ranks must
- * cover every tensor exactly once (replicas aside). opts may be NULL. Errors: ARG (boxes overlap or
- * leave holes, shapes differ: named), NO_MEMORY, IO, NO_SPACE, TIMEOUT, REMOTE. After an error the
- * previous checkpoint is untouched and nothing of this one is left. Collective: yes, over the job.
- * Blocks: host, for the copy (inline stream). Stream: ordered. Threads: the one that called
- * tutti_init. Graph-capture: refused. After a failure: refused.
+ * thread; ck is gone whatever the status. The copy is of what this rank is to write (a replica is
+ * written by one of its holders), in memory that is kept for the next save until tutti_finalize.
+ * The checkpoint is committed at a later tutti_step, tutti_ckpt_wait or tutti_finalize, or here
+ * with TUTTI_CKPT_SYNC. The boxes of all ranks must cover every tensor exactly once (replicas
+ * aside). opts may be NULL. Errors: ARG (boxes overlap or leave holes, shapes differ: named),
+ * NO_MEMORY, IO, NO_SPACE, TIMEOUT, REMOTE. After an error the previous checkpoint is untouched and
+ * nothing of this one is left. Collective: yes, over the job. Blocks: host, for the copy (inline
+ * stream). Stream: ordered. Threads: the one that called tutti_init. Graph-capture: refused. After
+ * a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
                                                          const tutti_ckpt_save_opts *opts);
@@ -131,8 +134,9 @@ TUTTI_API int tutti_ckpt_world(const tutti_ckpt_reader *rd);
 
 /*
  * Name, dtype, ndim and shape of a stored tensor (info_out->name is borrowed from rd; extent is the
- * shape). Errors: ARG, NOT_FOUND. Collective: no. Blocks: no. Stream: none. Threads: any.
- * Graph-capture: allowed. After a failure: allowed.
+ * shape; flags say whether it is this rank's own of those kept per rank). Errors: ARG, NOT_FOUND.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_stat(const tutti_ckpt_reader *rd,
                                                        const char *name, tutti_tensor *info_out);

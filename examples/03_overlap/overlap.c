@@ -45,11 +45,16 @@ enum { TIMES = sizeof(times) / sizeof(double) };
 
 static const tutti_stream on_this_thread = {0};
 
-static double now(void)
+static double seconds(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double now(void)
+{
+    return seconds(CLOCK_MONOTONIC);
 }
 
 /* Arithmetic within the first-level cache, as a matrix product spends its time. */
@@ -66,21 +71,21 @@ static double work(double rounds)
     return (double)keep;
 }
 
-/* Rounds that take `seconds`, the same on all ranks. */
-static double calibrate(program *p, double seconds)
+/* Rounds that take this long on a core of their own, the same on all ranks. */
+static double calibrate(program *p, double want)
 {
     double rounds = 1000, best = 1e9;
 
     for (int tries = 0; tries < 8; tries++) {
-        double from = now(), took;
+        double from = seconds(CLOCK_THREAD_CPUTIME_ID), took;
         p->sink = work(rounds);
-        took = now() - from;
+        took = seconds(CLOCK_THREAD_CPUTIME_ID) - from;
         if (took < 0.02)
             rounds *= 0.025 / fmax(took, 1e-6);
         else
             best = fmin(best, took / rounds);
     }
-    rounds = seconds / best;
+    rounds = want / best;
     TUTTI_MUST(p->ctx, tutti_all_reduce_host(p->world, &rounds, 1, TUTTI_MIN));
     return rounds;
 }

@@ -27,7 +27,7 @@ typedef struct option {
 static const char *const default_text = "/usr/share/common-licenses";
 
 static const option options[] = {
-    {"--steps", OPTION_INT, offsetof(args, steps), 0, 1e9, 600, "optimizer steps"},
+    {"--steps", OPTION_INT, offsetof(args, steps), 0, 1e9, 1000, "optimizer steps"},
     {"--batch", OPTION_INT, offsetof(args, batch), 1, 1e6, 32,
      "sequences per step, over all ranks and micro-steps"},
     {"--accum", OPTION_INT, offsetof(args, accum), 1, 1e6, 1,

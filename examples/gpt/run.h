@@ -50,7 +50,7 @@ int train(run *r);
 int held_out_loss(run *r, double *loss_out);
 
 /* sample.c: prints --sample bytes of the model's own. Rank 0 alone. */
-int sample_text(run *r);
+void sample_text(run *r);
 
 /* save.c: hands the state after r->step steps to the checkpoint writer; collective. */
 int save_begin(run *r);

@@ -33,21 +33,37 @@ static void show(uint8_t c)
     putchar(c == '\n' || c == '\t' || isprint(c) ? c : '.');
 }
 
-int sample_text(run *r)
+/* The sample goes on from the first few held-out bytes. Returns how many. */
+static int begin(const run *r, uint8_t *window)
+{
+    const int half = r->model.shape.context / 2;
+    int length = half < 16 ? half : 16;
+
+    if ((size_t)length > r->text.held_out_bytes)
+        length = (int)r->text.held_out_bytes;
+    memcpy(window, r->text.held_out, (size_t)length);
+    for (int i = 0; i < length; i++)
+        show(window[i]);
+    return length;
+}
+
+void sample_text(run *r)
 {
     model *m = &r->model;
     const int context = m->shape.context;
     uint8_t *window = r->buffers.inputs;
-    int length = 1;
+    int length;
 
     if (r->options->sample == 0)
-        return 0;
+        return;
     /* The other ranks go on to tutti_finalize and wait there. */
     tutti_expect_quiet(r->ctx, 0.1 * (double)r->options->sample);
     if (r->rank != 0)
-        return 0;
-    report_say(&r->report, "\na sample of the model's text (temperature %.1f)", temperature);
-    window[0] = '\n';
+        return;
+    report_say(&r->report,
+               "\na sample of the model's text (temperature %.1f) after the first held-out bytes",
+               temperature);
+    length = begin(r, window);
     for (int64_t i = 0; i < r->options->sample; i++) {
         uint64_t bits = random_at((uint64_t)r->options->seed, 0x73616d706c65u, (uint64_t)i);
 
@@ -61,5 +77,4 @@ int sample_text(run *r)
     }
     putchar('\n');
     fflush(stdout);
-    return 0;
 }

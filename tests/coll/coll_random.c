@@ -98,8 +98,8 @@ void random_calls(tt_rank *r, const random_world *w)
     tutti_stream streams[3] = {{0}, {0}, {0}};
     if (!lanes_create(r, LANE, lanes) || !make_teams(r, w->nodes, &rng, teams))
         return;
-    TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "a", 0, &streams[1]));
-    TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "b", 0, &streams[2]));
+    for (int i = 1; i < 3 && !w->inline_only; i++)
+        TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "random", 0, &streams[i]));
     for (long i = 0; i < w->batches; i++)
         if (!run_batch(r, w->chunk_bytes, tt_rand(&rng), teams, streams, lanes))
             tutti_abort(r->ctx, 1, r->message);
@@ -108,4 +108,16 @@ void random_calls(tt_rank *r, const random_world *w)
     tutti_stream_destroy(r->ctx, streams[1]);
     tutti_stream_destroy(r->ctx, streams[2]);
     lanes_destroy(r, lanes);
+}
+
+void random_play_node(const char *nodes)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *size = getenv("OMPI_COMM_WORLD_SIZE");
+    int node[MAX_TEAM];
+    char name[32];
+    if (rank == NULL || size == NULL)
+        return;
+    ref_nodes(nodes, (int)strtol(size, NULL, 10), node);
+    snprintf(name, sizeof name, "node-%d", node[strtol(rank, NULL, 10)]);
+    setenv("TUTTI_HOST_ID", name, 1);
 }

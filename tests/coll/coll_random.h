@@ -14,9 +14,13 @@ typedef struct random_world {
     size_t chunk_bytes; /* TUTTI_CHUNK_BYTES, for sizes near it */
     uint64_t seed;
     long batches; /* of up to 4 calls */
+    bool inline_only; /* no streams */
 } random_world;
 
 /* Ends the process with the case's text if a result is wrong. */
 void random_calls(tt_rank *r, const random_world *w);
+
+/* Under mpirun, before tutti_init: makes this process a rank of the node that `nodes` says. */
+void random_play_node(const char *nodes);
 
 #endif

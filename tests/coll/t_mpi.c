@@ -1,22 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random calls of ranks that are processes. t_coll_mpi [nodes [batches [seed]]]: with nodes, as in
- * TUTTI_NODES, the ranks take each other for neighbours only inside of them (TUTTI_HOST_ID).
+ * TUTTI_NODES, the ranks take each other for neighbours only inside of them (TUTTI_HOST_ID). Under
+ * tests/support/two-nodes the nodes are real ones, and `nodes` says which they have to be.
  */
 #include "coll_random.h"
-#include "coll_ref.h"
-
-static void play_node(const char *nodes)
-{
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *size = getenv("OMPI_COMM_WORLD_SIZE");
-    int node[MAX_TEAM];
-    char name[32];
-    if (rank == NULL || size == NULL)
-        return;
-    ref_nodes(nodes, (int)strtol(size, NULL, 10), node);
-    snprintf(name, sizeof name, "node-%d", node[strtol(rank, NULL, 10)]);
-    setenv("TUTTI_HOST_ID", name, 1);
-}
 
 int main(int argc, char **argv)
 {
@@ -24,7 +12,8 @@ int main(int argc, char **argv)
     tt_rank r = {0};
     if (argc > 1 && strcmp(argv[1], "one") != 0) {
         w.nodes = argv[1];
-        play_node(w.nodes);
+        if (getenv("TT_TWO_NODES") == NULL)
+            random_play_node(w.nodes);
     }
     if (argc > 2)
         w.batches = strtol(argv[2], NULL, 10);

@@ -14,7 +14,7 @@ static const layout_case layouts[] = {
     {8, "5,3", "2K"},  {16, NULL, "8K"}, {16, "4x4", "16K"}, {16, "7,1,8", "4K"},
 };
 
-static long batches = 28; /* about 1000 calls in all */
+static long batches = 28; /* of each of the layouts: about 1000 calls in all */
 static uint64_t first_seed = 1;
 
 static void body(tt_rank *r)
@@ -28,7 +28,10 @@ static void random_layouts(void **state)
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         const layout_case *at = &layouts[i];
         char *unit;
-        random_world w = {at->nodes, strtoul(at->chunk, &unit, 10), first_seed + i, batches};
+        random_world w = {.nodes = at->nodes,
+                          .chunk_bytes = strtoul(at->chunk, &unit, 10),
+                          .seed = first_seed + i,
+                          .batches = batches};
         if (*unit == 'K')
             w.chunk_bytes *= 1024;
         setenv("TUTTI_CHUNK_BYTES", at->chunk, 1);

@@ -331,6 +331,35 @@ static void conversions(void **state)
     }
 }
 
+#if defined(__x86_64__)
+/* A program built with -ffast-math flushes subnormals to zero; those of fp16 are normal in fp32 and
+ * must survive. */
+static void f16_survives_flushing(void **state)
+{
+    static uint16_t half[65536], back[65536];
+    static float wide[65536], flushed[65536];
+    size_t n_loops;
+    const tt_loops *const *loops = tt_loops_here(&n_loops);
+    unsigned mode = __builtin_ia32_stmxcsr();
+
+    (void)state;
+    for (size_t i = 0; i < 65536; i++)
+        half[i] = (uint16_t)i;
+    for (size_t t = 0; t < n_loops; t++) {
+        const tt_half_loops *h = &loops[t]->half[TT_HALF_F16];
+        h->widen(&(tt_loop_args){wide, half, NULL, 65536, 1});
+        __builtin_ia32_ldmxcsr(mode | 0x8040);
+        h->widen(&(tt_loop_args){flushed, half, NULL, 65536, 1});
+        h->narrow(&(tt_loop_args){back, flushed, NULL, 65536, 1});
+        __builtin_ia32_ldmxcsr(mode);
+        assert_memory_equal(wide, flushed, sizeof wide);
+        for (size_t i = 0; i < 65536; i++)
+            if ((i & 0x7fff) <= 0x7c00)
+                assert_int_equal(back[i], half[i]);
+    }
+}
+#endif
+
 static char *tree_text(const tt_tree *tree, int node, char *to)
 {
     const tt_tree_node *nd = &tree->node[node];
@@ -464,6 +493,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trees),
         cmocka_unit_test(conversions),
+#if defined(__x86_64__)
+        cmocka_unit_test(f16_survives_flushing),
+#endif
         cmocka_unit_test(the_order_is_the_tree_s),
         cmocka_unit_test(a_thousand_operands),
         cmocka_unit_test(every_type_and_operator),

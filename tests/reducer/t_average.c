@@ -186,6 +186,73 @@ static void figures_are_plausible(void **state)
     TT_ASSERT_RANKS(4, "2x2", stats_body, NULL);
 }
 
+enum { AHEAD = 6 };
+
+typedef struct ahead {
+    tt_rank *r;
+    tutti_reducer *red;
+    int step;
+    bool wrong;
+} ahead;
+
+static void late_backward(void *arg)
+{
+    ahead *a = arg;
+    pause_fn(NULL);
+    for (int id = 0; id < TENSORS; id++) {
+        float *grad = tutti_reducer_grad(a->red, id);
+        for (int i = 0; i < FLOATS; i++)
+            grad[i] += (float)(a->r->rank + a->step);
+    }
+}
+
+static void look(void *arg)
+{
+    ahead *a = arg;
+    float want = (float)(a->r->size * (a->r->size - 1) / 2 + a->r->size * a->step) *
+                 (1.0f / (float)a->r->size);
+    for (int id = 0; id < TENSORS; id++)
+        a->wrong = a->wrong || ((float *)tutti_reducer_grad(a->red, id))[id] != want;
+}
+
+/* The host queues several steps before the first has passed. */
+static void ahead_body(tt_rank *r)
+{
+    tutti_reducer *red = NULL;
+    tutti_reducer_stats stats = {.size = sizeof stats};
+    tutti_stream stream;
+    ahead a[AHEAD];
+
+    make(r, &red);
+    TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "main", 0, &stream));
+    good_step(r, red); /* the first wait blocks */
+    for (int step = 0; step < AHEAD; step++) {
+        a[step] = (ahead){r, red, step, false};
+        TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, stream));
+        TT_EXPECT_OK(r, tutti_stream_call(r->ctx, stream, late_backward, &a[step]));
+        for (int id = 0; id < TENSORS; id++)
+            TT_EXPECT_OK(r, tutti_reducer_ready(red, &id, 1, stream));
+        TT_EXPECT_OK(r, tutti_reducer_wait(red, stream));
+        TT_EXPECT_OK(r, tutti_stream_call(r->ctx, stream, look, &a[step]));
+        TT_EXPECT_OK(r, tutti_reducer_stats_get(red, &stats));
+        TT_EXPECT(r, stats.steps >= 1 && stats.steps <= step + 2);
+    }
+    TT_EXPECT_OK(r, tutti_stream_sync(r->ctx, stream));
+    for (int step = 0; step < AHEAD; step++)
+        TT_EXPECT(r, !a[step].wrong);
+    TT_EXPECT_OK(r, tutti_reducer_stats_get(red, &stats));
+    TT_EXPECT(r, stats.steps == AHEAD + 1);
+    tutti_stream_destroy(r->ctx, stream);
+    tutti_reducer_destroy(red);
+}
+
+static void the_host_may_run_ahead(void **state)
+{
+    (void)state;
+    TT_ASSERT_RANKS(2, NULL, ahead_body, NULL);
+    TT_ASSERT_RANKS(4, "2x2", ahead_body, NULL);
+}
+
 /* Two reducers at once, and the program's own collectives between begin and wait. */
 static void mixed_body(tt_rank *r)
 {
@@ -229,6 +296,7 @@ int main(void)
         cmocka_unit_test(two_runs_are_bitwise_equal),
         cmocka_unit_test(an_abandoned_step_leaves_nothing),
         cmocka_unit_test(figures_are_plausible),
+        cmocka_unit_test(the_host_may_run_ahead),
         cmocka_unit_test(reducers_do_not_meet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -167,14 +167,13 @@ static size_t append_late(const tt_host *host, int local, char *buf, size_t cap)
 
     tt_ctx_rank_name(comm->ctx, comm->group.world[host->ranks[local]], name, sizeof name);
     if (calls == 0) {
-        used = snprintf(buf, cap, "%s has not arrived; it has called nothing on this communicator",
-                        name);
+        used = snprintf(buf, cap, "%s has not arrived (no call here yet)", name);
     } else {
         read_notice(host, local, calls - 1, &last);
         tt_key_text(&last.key, call, sizeof call);
         used = snprintf(buf, cap,
-                        calls < host->calls ? "%s has not arrived; last seen in %s"
-                                            : "%s has not come through; it is in %s",
+                        calls < host->calls ? "%s has not arrived (its last call here: %s)"
+                                            : "%s has not come through (it is in %s)",
                         name, call);
     }
     return used < 0 ? 0 : tt_min_size((size_t)used, cap - 1);

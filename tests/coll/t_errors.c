@@ -261,7 +261,8 @@ static void late_body(tt_rank *r)
     snprintf(want, sizeof want, "rank %d (", late);
     const char *who = strstr(text, want);
     TT_EXPECT(r, strstr(text, "all_reduce of 32 bytes f32 on comm world: ") != NULL);
-    if (who == NULL || strstr(who, "has not arrived; last seen in broadcast of 8 f32") == NULL)
+    if (who == NULL ||
+        strstr(who, "has not arrived (its last call here: broadcast of 8 f32)") == NULL)
         tt_say(r, "\"%s\" and where it was last seen are not in: %s", want, text);
     r->ctx = NULL;
 }

@@ -6,7 +6,7 @@
  * all wait for all, and every rank compares every notice with the first one. So a difference is
  * found by all of them at once, with the same text, before anything is touched. Notices are doubly
  * buffered: a rank that has left the meeting may publish its next call while a slow one still
- * reads; it cannot publish the one after that.
+ * reads; it cannot publish the one after that. So are the inputs of small calls (small.c).
  *
  * The barrier is one counter and one word that tells the number of barriers passed. A flag per
  * rank, waited for one by one, would save the shared counter but wakes a sleeping rank once per
@@ -39,7 +39,7 @@ struct tt_control {
     alignas(LINE) _Atomic uint32_t count; /* entries into barriers, of all ranks */
     alignas(LINE) _Atomic uint32_t passed; /* barriers that all have entered */
     _Atomic uint32_t sleepers; /* on passed */
-    alignas(LINE) block block[]; /* then counts, then slots */
+    alignas(LINE) block block[]; /* then counts, payloads, slots */
 };
 
 static size_t counts_offset(int locals)
@@ -55,10 +55,28 @@ static size_t counts_words(int locals)
     return ROWS * (size_t)locals;
 }
 
-static size_t slots_offset(int locals)
+/* Per rank and parity: the input of a small call. */
+static size_t payloads_offset(int locals)
 {
     size_t counts = (size_t)locals * 2 * counts_words(locals) * sizeof(uint64_t);
-    return tt_round_up(counts_offset(locals) + counts, PAGE);
+    return tt_round_up(counts_offset(locals) + counts, LINE);
+}
+
+static size_t slots_offset(const tt_host *host)
+{
+    size_t payloads = (size_t)host->locals * 2 * host->small_bytes;
+    return tt_round_up(payloads_offset(host->locals) + payloads, PAGE);
+}
+
+static char *payload_of(const tt_host *host, int local, uint64_t call)
+{
+    size_t index = 2 * (size_t)local + call % 2;
+    return (char *)host->control + payloads_offset(host->locals) + index * host->small_bytes;
+}
+
+const char *tt_control_payload(const tt_host *host, int local)
+{
+    return payload_of(host, local, host->calls - 1);
 }
 
 static _Atomic uint64_t *counts_of(const tt_host *host, int local, uint64_t call, int row)
@@ -72,7 +90,7 @@ static _Atomic uint64_t *counts_of(const tt_host *host, int local, uint64_t call
 char *tt_control_slot(const tt_host *host, int local, int slot)
 {
     size_t index = (size_t)local * TT_SLOTS + (size_t)slot;
-    return (char *)host->control + slots_offset(host->locals) + index * host->slot_bytes;
+    return (char *)host->control + slots_offset(host) + index * host->slot_bytes;
 }
 
 static uint64_t count_at(const tt_host *host, int local, int row, int peer)
@@ -93,7 +111,7 @@ uint64_t tt_control_sent_offset(const tt_host *host, int from, int to)
 
 static size_t segment_bytes(const tt_host *host)
 {
-    return slots_offset(host->locals) + (size_t)host->locals * TT_SLOTS * host->slot_bytes;
+    return slots_offset(host) + (size_t)host->locals * TT_SLOTS * host->slot_bytes;
 }
 
 /* A rank alone on its node shares with nobody. */
@@ -331,9 +349,13 @@ static void publish(tt_run *run)
     block *b = &host->control->block[host->local];
     uint64_t word[NOTICE_WORDS];
     tt_notice notice = {.seq = call->seq, .key = tt_key_of(call)};
-    reach_of(run, &notice.in_bytes, &notice.out_bytes);
-    notice.in = place_of(run, call->in, notice.in_bytes);
-    notice.out = place_of(run, call->out, notice.out_bytes);
+    if (run->small) {
+        tt_small_publish(run, payload_of(host, host->local, host->calls));
+    } else {
+        reach_of(run, &notice.in_bytes, &notice.out_bytes);
+        notice.in = place_of(run, call->in, notice.in_bytes);
+        notice.out = place_of(run, call->out, notice.out_bytes);
+    }
     memcpy(word, &notice, sizeof word);
     for (int i = 0; i < NOTICE_WORDS; i++)
         atomic_store_explicit(&b->notice[host->calls % 2][i], word[i], memory_order_relaxed);
@@ -396,7 +418,7 @@ tutti_status tt_control_meet(tt_run *run)
     for (int i = 0; i < host->locals; i++)
         read_notice(host, i, host->calls - 1, &host->peer[i].notice);
     TT_TRY(compare(run));
-    for (int i = 0; i < host->locals; i++) {
+    for (int i = 0; i < host->locals && !run->small; i++) {
         tt_peer *peer = &host->peer[i];
         const tt_notice *notice = &peer->notice;
         if (i == host->local) {

@@ -18,7 +18,10 @@
 
 #include "trace/recorder.h"
 
-enum { MIN_PART = 64 /* bytes of a slot's part: one element at least, aligned */ };
+enum {
+    MIN_PART = 64, /* bytes of a slot's part: one element at least, aligned */
+    SMALL = 4096 /* bytes of input that may travel with the notice */
+};
 
 /* Calls queued on a stream. */
 typedef struct job {
@@ -59,6 +62,10 @@ static void pass_turn(const tt_run *run)
 
 static tutti_status run_kind(tt_run *run)
 {
+    if (run->small) {
+        tt_small_finish(run);
+        return TUTTI_OK;
+    }
     switch (run->call->kind) {
     case TT_ALL_REDUCE:
     case TT_REDUCE_SCATTER:
@@ -75,6 +82,7 @@ static tutti_status run_kind(tt_run *run)
 static tutti_status run_collective(const tt_call *call, const tt_patience *patience)
 {
     tt_run run = {.host = call->comm->backend, .call = call, .patience = patience};
+    run.small = tt_small_fits(run.host, call);
     tt_recorder *recorder = ((tt_upper *)call->comm->ctx->upper)->recorder;
     TT_TRY(await_turn(&run));
     uint64_t ticket =
@@ -194,6 +202,7 @@ static void measure(tt_host *host)
     host->slot_bytes = tt_round_up(host->comm->ctx->chunk_bytes, MIN_PART);
     if (host->slot_bytes < parts * MIN_PART)
         host->slot_bytes = parts * MIN_PART;
+    host->small_bytes = tt_min_size(SMALL, host->slot_bytes / 4 / MIN_PART * MIN_PART);
 }
 
 static tutti_status prepare(tt_host *host)

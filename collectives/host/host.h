@@ -5,6 +5,7 @@
  *   host.c     the table; communicators and queued calls
  *   control.c  what ranks of a node share: who has arrived, with which call; staging slots
  *   link.c     messages between nodes
+ *   small.c    small calls on one node
  *   order.c    the order of summation: which ranks a node may sum before the rest
  *   reduce.c   all_reduce, reduce_scatter, reduce
  *   spread.c   all_gather, broadcast: data that all ranks get
@@ -67,7 +68,7 @@ typedef struct tt_host {
 
     tt_control *control;
     tt_shm shm; /* control's memory, where ranks share it */
-    size_t slot_bytes;
+    size_t slot_bytes, small_bytes;
     uint32_t phase; /* barriers this rank has entered */
     uint64_t calls; /* notices this rank has published */
 
@@ -101,6 +102,7 @@ typedef struct tt_run {
     tt_host *host;
     const tt_call *call;
     const tt_patience *patience;
+    bool small; /* the input travels with the notice */
     size_t links; /* of host->links in use */
     char what[160]; /* made when a wait is long enough to be talked about */
 } tt_run;
@@ -126,6 +128,7 @@ void tt_control_destroy(tt_host *host);
 tutti_status tt_control_meet(tt_run *run);
 tutti_status tt_control_barrier(tt_run *run); /* of the node's ranks */
 char *tt_control_slot(const tt_host *host, int local, int slot);
+const char *tt_control_payload(const tt_host *host, int local); /* of the current call */
 /* Elements of an all_to_allv that local rank `from` sends to local rank `to`. */
 uint64_t tt_control_sent(const tt_host *host, int from, int to);
 /* Elements before them in the `in` of `from`. */
@@ -146,6 +149,11 @@ tutti_status tt_link_wait_for(tt_run *run, tt_done_fn done, tt_late_fn late, voi
 tutti_status tt_host_reduce(tt_run *run);
 tutti_status tt_host_spread(tt_run *run);
 tutti_status tt_host_pairs(tt_run *run);
+
+/* small.c: the same for small calls, in place of them. */
+bool tt_small_fits(const tt_host *host, const tt_call *call);
+void tt_small_publish(const tt_run *run, char *payload);
+void tt_small_finish(const tt_run *run);
 
 /* p2p.c: all sends and receives among the calls, in two steps. */
 typedef struct tt_p2p tt_p2p;

@@ -12,6 +12,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/p2p.c
     ${CMAKE_CURRENT_LIST_DIR}/pairs.c
     ${CMAKE_CURRENT_LIST_DIR}/reduce.c
+    ${CMAKE_CURRENT_LIST_DIR}/small.c
     ${CMAKE_CURRENT_LIST_DIR}/spread.c)
 
 # The loops are compiled once per instruction set. What the options allow changes no result: comparisons may be made on

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small calls on one node: the input travels with the notice. When the ranks have met, everybody
+ * has everything and makes its own output from it, without another barrier: a sum of a few
+ * kilobytes costs less than waiting for somebody else to have made it. Payloads are doubly buffered
+ * as the notices are (control.c). The tree is the same as ever, so are the bits.
+ */
+#include "host/host.h"
+
+#include <string.h>
+
+/* Bytes of the largest input of any rank; of this rank's. */
+static size_t most_bytes(const tt_call *call)
+{
+    const size_t element = tutti_dtype_size(call->dtype), size = (size_t)call->comm->group.size;
+    size_t most = 0;
+    switch (call->kind) {
+    case TT_REDUCE_SCATTER:
+        return (call->counts != NULL ? call->n : call->n * size) * element;
+    case TT_ALL_GATHER:
+        for (size_t i = 0; i < size && call->counts != NULL; i++)
+            most = call->counts[i] > most ? call->counts[i] : most;
+        return (call->counts != NULL ? most : call->n) * element;
+    case TT_SCATTER:
+    case TT_ALL_TO_ALL:
+        return call->n * size * element;
+    default:
+        return call->n * element;
+    }
+}
+
+static size_t own_bytes(const tt_call *call)
+{
+    const int rank = call->comm->group.rank;
+    if ((call->kind == TT_BROADCAST || call->kind == TT_SCATTER) && call->root != rank)
+        return 0;
+    if (call->kind == TT_ALL_GATHER && call->counts != NULL)
+        return call->counts[rank] * tutti_dtype_size(call->dtype);
+    return most_bytes(call);
+}
+
+bool tt_small_fits(const tt_host *host, const tt_call *call)
+{
+    return host->nodes == 1 && host->locals > 1 && call->recv_counts == NULL &&
+           most_bytes(call) <= host->small_bytes;
+}
+
+void tt_small_publish(const tt_run *run, char *payload)
+{
+    size_t bytes = own_bytes(run->call);
+    if (bytes > 0)
+        memcpy(payload, run->call->in, bytes);
+}
+
+/* n elements of the result, from element `begin`. */
+static void reduce(const tt_run *run, size_t begin, size_t n)
+{
+    tt_host *host = run->host;
+    const tt_call *call = run->call;
+    if (n == 0)
+        return;
+    for (int i = 0; i < host->locals; i++)
+        host->operand[i] = (tt_operand){
+            tt_control_payload(host, i) + begin * tutti_dtype_size(call->dtype), false};
+    tt_reduce(&(tt_reduce_job){.tree = &host->order.fragment[0],
+                               .in = host->operand,
+                               .n = n,
+                               .dtype = call->dtype,
+                               .op = call->op,
+                               .out = call->out,
+                               .divisor = call->op == TUTTI_AVG ? host->locals : 1});
+}
+
+/* Copies the elements [begin, begin + n) of a rank's input to element `at` of the output. */
+static void take(const tt_run *run, int rank, size_t begin, size_t n, size_t at)
+{
+    const size_t element = tutti_dtype_size(run->call->dtype);
+    if (n > 0)
+        memcpy((char *)run->call->out + at * element,
+               tt_control_payload(run->host, rank) + begin * element, n * element);
+}
+
+/* The one node has all ranks: a local index is the rank. */
+void tt_small_finish(const tt_run *run)
+{
+    const tt_call *call = run->call;
+    const int rank = run->host->local, size = run->host->locals;
+    const size_t n = call->n, *before = run->host->offset;
+    tt_offsets(call->counts, n, size, run->host->offset);
+    switch (call->kind) {
+    case TT_ALL_REDUCE:
+        reduce(run, 0, n);
+        return;
+    case TT_REDUCE:
+        reduce(run, 0, rank == call->root ? n : 0);
+        return;
+    case TT_REDUCE_SCATTER:
+        reduce(run, before[rank], before[rank + 1] - before[rank]);
+        return;
+    case TT_BROADCAST:
+        take(run, call->root, 0, call->out != NULL && call->out != call->in ? n : 0, 0);
+        return;
+    case TT_SCATTER:
+        take(run, call->root, before[rank], n, 0);
+        return;
+    default:
+        break;
+    }
+    for (int i = 0; i < size; i++) {
+        if (call->kind == TT_ALL_TO_ALL)
+            take(run, i, before[rank], n, before[i]);
+        else if (call->kind == TT_ALL_GATHER || rank == call->root)
+            take(run, i, 0, before[i + 1] - before[i], before[i]);
+    }
+}

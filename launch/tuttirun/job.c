@@ -134,7 +134,7 @@ static void on_stop(run *r, int sig)
     }
     r->stop_signal = sig;
     r->stop_time = now;
-    if (r->view->ranks > 0 && !scratch_all_started(r->view->dirs, r->view->ranks)) {
+    if (scratch_started(r->view->dirs, r->view->ranks) < r->view->ranks) {
         kill_now(r, EXIT_STOPPED, signal_name(sig),
                  "not all ranks have started yet, so nothing is lost");
         return;
@@ -200,8 +200,7 @@ static void watch_mpirun(run *r)
     const job_view *view = r->view;
     double now = seconds_now();
 
-    if (view->ranks == 0 || !scratch_all_started(view->dirs, view->ranks) ||
-        sweep_children(r->mpirun) != 0) {
+    if (scratch_started(view->dirs, view->ranks) == 0 || sweep_children(r->mpirun) != 0) {
         r->childless_since = INFINITY;
         return;
     }

@@ -25,10 +25,11 @@ void scratch_remove(const scratch *s);
 /*
  * Each rank of this machine leaves a file in the session directory before it becomes the program.
  * Until all have, there is nothing to save, and a signal would be lost on those that are not there.
+ * scratch_started counts the files of ranks 0 ... ranks-1.
  */
 #define SESSION_VARIABLE "OMPI_MCA_orte_tmpdir_base"
 void scratch_rank_started(const char *rank); /* in a rank */
-bool scratch_all_started(const scratch *s, long ranks);
+long scratch_started(const scratch *s, long ranks);
 
 /* Removes a directory and all in it; one that does not exist is fine. */
 void scratch_remove_tree(const char *path);

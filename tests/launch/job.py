@@ -58,7 +58,7 @@ class Job:
             [*prefix, f"{BIN}/tuttirun", *arguments], env=environment, stdin=stdin, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True)
         self.pid = self.process.pid
-        self.out = self.err = ""
+        self.out = self.err = self.early = ""
 
     def path(self, name):
         return os.path.join(self.dir, name)
@@ -76,6 +76,13 @@ class Job:
             self.finish()
             raise AssertionError(f"the job ended before it wrote {names}:\n{self.out}{self.err}")
 
+    def wait_line(self, text):
+        """Reads what the job prints up to a line with `text` in it."""
+        line = None
+        while line != "" and text not in (line or ""):
+            line = self.process.stdout.readline()
+            self.early += line
+
     def signal(self, sig):
         os.kill(self.pid, sig)
 
@@ -90,6 +97,7 @@ class Job:
             self.process.kill()
             self.out, self.err = self.process.communicate()
             raise AssertionError(f"the job has not ended after {PATIENCE} s:\n{self.out}{self.err}") from None
+        self.out = self.early + self.out
         return self.process.returncode
 
     def left_behind(self):

@@ -2,6 +2,7 @@
 """tuttirun: t_tuttirun.py [CLASS[.test]...]. Ranks are small shell programs; t_rank_mpi where MPI itself matters."""
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -304,6 +305,36 @@ class Killed(JobTest):
             time.sleep(rng.random() * 0.05)
             os.kill(victim, signal.SIGKILL)
             self.ended(ran, 137)
+
+
+GPT = os.path.join(job.BIN, "gpt")
+
+
+@unittest.skipUnless(os.path.exists(GPT), "the examples are not built")
+class Training(JobTest):
+    """The whole way: tuttirun, the library's agreement on a step, a checkpoint, the next run."""
+
+    def gpt(self, folder, steps, *arguments):
+        return self.job("-n", "2", *arguments, GPT, *"--layers 1 --width 32 --context 32 --batch 8 --sample 0".split(),
+                        "--steps", str(steps), "--every", "1000000", "--ckpt", folder, "--resume")
+
+    def stopped(self, folder, sig, *arguments):
+        ran = self.gpt(folder, 1000000, *arguments)
+        ran.wait_line(" loss ")
+        time.sleep(0.2)
+        ran.signal(sig)
+        self.ended(ran, 143)
+        stopped = re.search(r"^stopped after step (\d+) as asked$", ran.out, re.M)
+        self.assertTrue(stopped, ran.out[-1000:] + ran.err)
+        return ran, int(stopped.group(1))
+
+    def test_a_stop_saves_and_the_next_run_goes_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            _, step = self.stopped(folder, signal.SIGTERM, "--restarts", "3")
+            self.assertEqual(max(os.listdir(folder)), f"step-{step:012}")
+            ran, later = self.stopped(folder, signal.SIGINT)
+            self.assertIn(f"resumed from step {step} in {folder}", ran.out.splitlines()[3])
+            self.assertGreater(later, step)
 
 
 @unittest.skipIf(os.geteuid() != 0, "other host names need root")

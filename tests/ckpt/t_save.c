@@ -270,11 +270,10 @@ static void empty_boxes(void **state)
     TT_ASSERT_RANKS(5, NULL, empty_body, NULL);
 }
 
-/* Runs h5dump; the caller frees. NULL: there is none here. */
-static char *h5dump(const char *args)
+/* What a command prints; the caller frees. NULL: there is no such program here. */
+static char *output_of(const char *command)
 {
-    char command[PATH_CAP + 256], *out = calloc(1, 1 << 16);
-    snprintf(command, sizeof command, "cd / && h5dump -w 0 %s 2>&1", args);
+    char *out = calloc(1, 1 << 16);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     size_t n = fread(out, 1, (1 << 16) - 1, pipe);
@@ -313,19 +312,25 @@ static void dump_body(tt_rank *r)
     TT_EXPECT_OK(r, tutti_ckpt_wait(r->ctx, NULL));
 }
 
-static void expect_dump(const char *args, const char *want)
+static void expect_output(const char *command, const char *want)
 {
-    char full[PATH_CAP + 128];
-    snprintf(full, sizeof full, "%s %s/step-000000000012/index.h5", args, dir);
-    char *out = h5dump(full);
+    char *out = output_of(command);
     if (out == NULL)
         skip();
     if (strstr(out, want) == NULL)
-        fail_msg("h5dump %s: no '%s' in:\n%s", full, want, out);
+        fail_msg("%s: no '%s' in:\n%s", command, want, out);
     free(out);
 }
 
-static void other_tools_read_it(void **state)
+static void expect_dump(const char *args, const char *want)
+{
+    char command[PATH_CAP + 128];
+    snprintf(command, sizeof command, "cd / && h5dump -w 0 %s %s/step-000000000012/index.h5 2>&1",
+             args, dir);
+    expect_output(command, want);
+}
+
+static void h5dump_reads_it(void **state)
 {
     (void)state;
     TT_ASSERT_RANKS(3, NULL, dump_body, NULL);
@@ -335,6 +340,22 @@ static void other_tools_read_it(void **state)
     expect_dump("-y -d /rank/2/rng", "97, 98");
     expect_dump("-a /step", "12");
     expect_dump("-a /world", "3");
+}
+
+static void h5py_reads_it(void **state)
+{
+    (void)state;
+    char command[PATH_CAP + 512];
+    if (system("python3 -c 'import h5py' 2>/dev/null") != 0)
+        skip();
+    TT_ASSERT_RANKS(3, NULL, dump_body, NULL);
+    snprintf(command, sizeof command,
+             "cd / && python3 -c \"import h5py; f = h5py.File('%s/step-000000000012/index.h5'); "
+             "print(f['model/layer.0/w'][:].tolist(), f['half/b'][:].tolist(), "
+             "f['half/h'][:].tolist(), f['rank/2/rng'][:].tolist(), f.attrs['step'])\" 2>&1",
+             dir);
+    expect_output(command, "[[1.5, 2.5, 3.5], [-2.0, -2.0, -2.0]] [1.5, 1.5, 1.5] [1.5, 1.5, 1.5] "
+                           "[97, 98] 12");
 }
 
 /* The second save of the same tensors goes by the plan of the first; a third of others does not. */
@@ -366,10 +387,10 @@ static void plans_are_kept(void **state)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(wait_then_load),      T(steps_commit),
-                                       T(finalize_commits),    T(same_step_again),
-                                       T(stream_order),        T(replicas_once_and_spread),
-                                       T(values_of_each_rank), T(empty_boxes),
-                                       T(other_tools_read_it), T(plans_are_kept)};
+    const struct CMUnitTest tests[] = {
+        T(wait_then_load),      T(steps_commit),  T(finalize_commits),
+        T(same_step_again),     T(stream_order),  T(replicas_once_and_spread),
+        T(values_of_each_rank), T(empty_boxes),   T(h5dump_reads_it),
+        T(h5py_reads_it),       T(plans_are_kept)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

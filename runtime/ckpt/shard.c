@@ -2,9 +2,10 @@
 /*
  * Writing one shard.
  *
- * HDF5 makes the file in memory, where the datasets' space stays a hole, and is closed: it never
- * sees the disk, and no lock of its is held while the bulk goes there. The space is reserved at
- * once, so that a full file system says so before any data. Then the file is written block by
+ * The space on disk is reserved before all else, with an allowance for HDF5's own bytes, so that a
+ * full file system or a limit says so at once. HDF5 makes the file in memory, where the datasets'
+ * space stays a hole, and is closed: it never sees the disk, and no lock of its is held while the
+ * bulk goes there. Then the file is written block by
  * block: one that lies in a dataset straight from the staging memory, one that also holds HDF5's
  * own bytes (they may be anywhere, also in a dataset's tail) from a bounce buffer in which the two
  * are laid over each other. The hashes are of what was meant to be written, not of what a later
@@ -116,6 +117,12 @@ static tutti_status reserve(int fd, const char *name, uint64_t bytes)
     return TUTTI_OK;
 }
 
+/* Of HDF5's metadata: about half of this is used. */
+static uint64_t allowance(const tt_shard *shard)
+{
+    return (64 << 10) + (2 << 10) * (uint64_t)shard->ndset;
+}
+
 static tutti_status fill(walk *w, const tt_shard_input *in, tt_shard_report *report)
 {
     struct stat st;
@@ -123,6 +130,8 @@ static tutti_status fill(walk *w, const tt_shard_input *in, tt_shard_report *rep
         return tt_fail_errno(TUTTI_ERR_IO, errno, "no size of %s", w->name);
     report->bytes = (uint64_t)st.st_size;
     TT_TRY(reserve(w->fd, w->name, report->bytes));
+    if (ftruncate(w->fd, (off_t)report->bytes) != 0)
+        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot give %s its size", w->name);
     TT_TRY(make_segments(w, in->shard, in->stage, report->offset));
     TT_TRY(tt_calloc(1, in->block_bytes, &w->bounce));
     return write_blocks(w, in->block_bytes, in->cancel, report);
@@ -132,7 +141,9 @@ static tutti_status write_shard(int dir, walk *w, const tt_shard_input *in, tt_s
 {
     TT_TRY(tt_calloc(in->shard->ndset, sizeof *report->offset, &report->offset));
     TT_TRY(tt_file_create(dir, w->name, &w->fd));
-    tutti_status status = tt_h5_shard_make(w->name, in->shard, report->offset, &w->memory);
+    tutti_status status = reserve(w->fd, w->name, in->shard->stage_bytes + allowance(in->shard));
+    if (status == TUTTI_OK)
+        status = tt_h5_shard_make(w->name, in->shard, report->offset, &w->memory);
     if (status == TUTTI_OK) {
         status = fill(w, in, report);
         close(w->memory);

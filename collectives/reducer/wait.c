@@ -13,6 +13,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include <stdio.h>
+
 #include "comm/issue.h"
 #include "core/clock.h"
 #include "core/log.h"

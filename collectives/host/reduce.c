@@ -19,6 +19,9 @@
  * into a slot, one barrier per round, ranks with plain output copy results from the drivers' slots.
  * Input slots are free again two barriers later, output slots three iterations later.
  * In place is safe in every mixture: a piece is overwritten only by its driver, after it was read.
+ *
+ * A node's only rank sends from its input, and a result with a single place is made or received
+ * there: between such nodes nothing is copied.
  */
 #include "host/host.h"
 
@@ -37,6 +40,7 @@ typedef struct plan {
     int nodes, slices, mine; /* mine: slices that this rank drives */
     size_t piece, rounds; /* elements; number */
     bool staged;
+    bool whole; /* this rank's input is its node's fragment: sent from where it lies */
     int depth; /* iterations from a round's contribution to its copy-out */
     size_t own_bytes, all_bytes; /* of one element in this node's, in all nodes' fragments */
 } plan;
@@ -205,8 +209,6 @@ static char *fragments_out(const plan *p, int index, size_t k, int node)
 static char *fragments_in(const plan *p, int index, size_t k, int node)
 {
     size_t before = 0;
-    if (node == p->host->node)
-        return fragments_out(p, index, k, node);
     for (int i = 0; i < node; i++)
         before += tt_order_node_bytes(&p->host->order, i, p->call->dtype);
     return fragments_out(p, index, k, p->nodes) + before * p->piece;
@@ -222,6 +224,14 @@ static tt_link *link_of(const plan *p, int index, size_t k, int way, int node)
 {
     size_t row = (PIPE * (size_t)index + k % PIPE) * WAYS + (size_t)way;
     return &p->host->links[row * (size_t)p->nodes + (size_t)node];
+}
+
+/* This node's fragments of a piece, once they are summed. */
+static const char *own_fragments(const plan *p, int index, size_t k, int node, size_t begin)
+{
+    if (p->whole)
+        return p->host->peer[p->host->local].in + begin * p->element;
+    return fragments_out(p, index, k, node);
 }
 
 /* Awaits the fragments of a piece that this rank owns. */
@@ -261,15 +271,17 @@ static tutti_status send_fragments(const plan *p, int index, size_t k)
     int slice = slice_of(p, index);
     for (int node = 0; node < p->nodes; node++) {
         tt_link *link = link_of(p, index, k, FRAGMENT_OUT, node);
-        char *out = fragments_out(p, index, k, node);
         size_t begin, n;
         if (!piece_of(p, slice, node, k, &begin, &n))
             continue;
         TT_TRY(tt_link_wait(p->run, link)); /* of the round before last */
-        view_inputs(p, k, slice, node, begin);
-        sum_fragments(p, n, out);
+        if (!p->whole) {
+            view_inputs(p, k, slice, node, begin);
+            sum_fragments(p, n, fragments_out(p, index, k, node));
+        }
         if (node != p->host->node)
-            TT_TRY(tt_link_send(p->run, link, driver(p, slice, node), out, n * p->own_bytes));
+            TT_TRY(tt_link_send(p->run, link, driver(p, slice, node),
+                                own_fragments(p, index, k, node, begin), n * p->own_bytes));
     }
     return TUTTI_OK;
 }
@@ -291,12 +303,32 @@ static tutti_status contribute(const plan *p, size_t k)
     return TUTTI_OK;
 }
 
+/* Where a piece's result is made or received: in its only place, or in this rank's memory, to be
+ * copied to *targets_out places (host->target). */
+static char *result_place(const plan *p, int index, size_t k, int node, int *targets_out)
+{
+    size_t begin, n;
+    int slice = slice_of(p, index);
+    *targets_out = 0;
+    if (!piece_of(p, slice, node, k, &begin, &n))
+        return NULL;
+    *targets_out = find_targets(p, k, slice, node, begin);
+    if (*targets_out != 1 || p->staged)
+        return result_of(p, index, k, node);
+    *targets_out = 0;
+    return p->host->target[0];
+}
+
 /* Adds the fragments of all nodes. */
-static void sum_nodes(const plan *p, int index, size_t k, size_t n)
+static void sum_nodes(const plan *p, int index, size_t k, char *out)
 {
     const tt_order *order = &p->host->order;
+    size_t begin, n;
+    if (!piece_of(p, slice_of(p, index), p->host->node, k, &begin, &n))
+        return;
     for (int node = 0; node < p->nodes; node++) {
-        const char *at = fragments_in(p, index, k, node);
+        const char *at = node == p->host->node ? own_fragments(p, index, k, node, begin)
+                                               : fragments_in(p, index, k, node);
         for (int i = order->first[node]; i < order->first[node + 1]; i++) {
             p->host->operand[i] = (tt_operand){at, order->partial[i]};
             at += n * tt_operand_size(p->call->dtype, order->partial[i]);
@@ -307,7 +339,7 @@ static void sum_nodes(const plan *p, int index, size_t k, size_t n)
                                .n = n,
                                .dtype = p->call->dtype,
                                .op = p->call->op,
-                               .out = result_of(p, index, k, p->host->node),
+                               .out = out,
                                .divisor = divisor(p)});
 }
 
@@ -316,20 +348,21 @@ static tutti_status finish_owned(const plan *p, int index, size_t k)
 {
     const int slice = slice_of(p, index), here = p->host->node;
     size_t begin, n;
+    int targets;
+    char *result;
     if (!piece_of(p, slice, here, k, &begin, &n))
         return TUTTI_OK;
     for (int node = 0; node < p->nodes; node++) {
         TT_TRY(tt_link_wait(p->run, link_of(p, index, k, FRAGMENT_IN, node)));
         TT_TRY(tt_link_wait(p->run, link_of(p, index, k, RESULT_OUT, node)));
     }
-    sum_nodes(p, index, k, n);
+    result = result_place(p, index, k, here, &targets);
+    sum_nodes(p, index, k, result);
     for (int node = 0; node < p->nodes; node++)
         if (node != here && node_wants(p, node))
             TT_TRY(tt_link_send(p->run, link_of(p, index, k, RESULT_OUT, node),
-                                driver(p, slice, node), result_of(p, index, k, here),
-                                n * p->element));
-    copy_to_targets(p, find_targets(p, k, slice, here, begin), result_of(p, index, k, here),
-                    n * p->element);
+                                driver(p, slice, node), result, n * p->element));
+    copy_to_targets(p, targets, result, n * p->element);
     return TUTTI_OK;
 }
 
@@ -337,11 +370,15 @@ static tutti_status post_results(const plan *p, int index, size_t k)
 {
     const int slice = slice_of(p, index);
     size_t begin, n;
-    for (int node = 0; node < p->nodes && node_wants(p, p->host->node); node++)
-        if (node != p->host->node && piece_of(p, slice, node, k, &begin, &n))
-            TT_TRY(tt_link_recv(p->run, link_of(p, index, k, RESULT_IN, node),
-                                driver(p, slice, node), result_of(p, index, k, node),
-                                n * p->element));
+    int targets;
+    for (int node = 0; node < p->nodes && node_wants(p, p->host->node); node++) {
+        if (node == p->host->node || !piece_of(p, slice, node, k, &begin, &n))
+            continue;
+        /* In place, the result may land on the fragment. */
+        TT_TRY(tt_link_wait(p->run, link_of(p, index, k, FRAGMENT_OUT, node)));
+        TT_TRY(tt_link_recv(p->run, link_of(p, index, k, RESULT_IN, node), driver(p, slice, node),
+                            result_place(p, index, k, node, &targets), n * p->element));
+    }
     return TUTTI_OK;
 }
 
@@ -357,14 +394,16 @@ static tutti_status combine(const plan *p, size_t k)
 static tutti_status collect(const plan *p, size_t k)
 {
     size_t begin, n;
+    int targets;
+    const char *result;
     for (int index = 0; index < p->mine && node_wants(p, p->host->node); index++) {
         const int slice = slice_of(p, index);
         for (int node = 0; node < p->nodes; node++) {
             if (node == p->host->node || !piece_of(p, slice, node, k, &begin, &n))
                 continue;
             TT_TRY(tt_link_wait(p->run, link_of(p, index, k, RESULT_IN, node)));
-            copy_to_targets(p, find_targets(p, k, slice, node, begin), result_of(p, index, k, node),
-                            n * p->element);
+            result = result_place(p, index, k, node, &targets);
+            copy_to_targets(p, targets, result, n * p->element);
         }
     }
     return TUTTI_OK;
@@ -424,6 +463,7 @@ static tutti_status make_plan(tt_run *run, plan *p)
     p->mine = (p->slices - host->local + host->locals - 1) / host->locals;
     for (int i = 0; i < host->locals && host->locals > 1; i++)
         p->staged = p->staged || plain_in(p, i) || plain_out(p, i);
+    p->whole = host->locals == 1;
     p->depth = p->nodes > 1 ? PIPE + 1 : 1;
     size_t longest = longest_range(p), parts = (size_t)p->slices * (size_t)p->nodes;
     p->piece = p->nodes == 1 && !p->staged ? longest

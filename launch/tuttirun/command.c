@@ -58,11 +58,12 @@ static bool add_default(words *env, const char *name, const char *value)
     return getenv(name) != NULL || add(env, "%s=%s", name, value);
 }
 
-static bool add_environment(words *env, const scratch *s)
+static bool add_environment(words *env, const scratch *s, long restart)
 {
-    bool good =
-        add(env, JOB_VARIABLE "=%s", s->job) && add(env, SESSION_VARIABLE "=%s", s->session);
+    bool good = add(env, JOB_VARIABLE "=%s", s->job) && add(env, RESTART_VARIABLE "=%ld", restart);
 
+    if (s->session[0] != '\0')
+        good = good && add(env, SESSION_VARIABLE "=%s", s->session);
     if (s->shm[0] != '\0')
         good = good && add_default(env, "OMPI_MCA_btl_vader_backing_directory", s->shm) &&
                add_default(env, "OMPI_MCA_osc_rdma_backing_directory", s->shm);
@@ -74,9 +75,9 @@ static bool add_environment(words *env, const scratch *s)
 /* -x for every variable that training programs are steered with. */
 static bool add_exports(words *argv)
 {
-    static const char *const prefixes[] = {"TUTTI_", "NCCL_", "OMP_", "OPENBLAS_"};
+    static const char *const prefixes[] = {"TUTTI_", "NCCL_", "OMP_", "OPENBLAS_", "TERM="};
     bool good = add(argv, "-x") && add(argv, JOB_VARIABLE) && add(argv, "-x") &&
-                add(argv, "TUTTIRUN_RESTART") && add(argv, "-x") && add(argv, "TERM");
+                add(argv, RESTART_VARIABLE);
     char **entry;
     size_t i;
 
@@ -133,13 +134,14 @@ static bool finish(command *c, bool good)
     return false;
 }
 
-bool command_job(const options *opts, const scratch *s, const char *mpirun, command *out)
+bool command_job(const options *opts, const scratch *s, const char *mpirun, long restart,
+                 command *out)
 {
     char **word;
     bool good;
 
     *out = (command){0};
-    good = add_environment(&out->env, s) && add(&out->argv, "%s", mpirun) &&
+    good = add_environment(&out->env, s, restart) && add(&out->argv, "%s", mpirun) &&
            add(&out->argv, "-n") && add(&out->argv, "%ld", opts->ranks) &&
            add_places(&out->argv, opts) && add_oversubscribe(&out->argv, opts) &&
            add_exports(&out->argv) && add_self(&out->argv) &&

@@ -22,8 +22,11 @@ typedef struct command {
     words env; /* NAME=VALUE */
 } command;
 
-/* The job itself. False when there is no memory (said). */
-bool command_job(const options *opts, const scratch *s, const char *mpirun, command *out);
+#define RESTART_VARIABLE "TUTTIRUN_RESTART"
+
+/* The job itself, started again `restart` times before. False when there is no memory (said). */
+bool command_job(const options *opts, const scratch *s, const char *mpirun, long restart,
+                 command *out);
 
 /* One process on each of the job's machines that runs `tuttirun --sweep-exec`. */
 bool command_sweep(const options *opts, const scratch *s, const char *mpirun, command *out);

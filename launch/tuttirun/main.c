@@ -52,11 +52,13 @@ static int check_program(const options *opts)
     return status;
 }
 
-static int dry_run(const launch *l)
+/* Shows the command without the job's directories, which whoever copies it would have to remove. */
+static int dry_run(launch *l)
 {
     command c;
 
-    if (!command_job(&l->opts, &l->dirs, l->mpirun, &c))
+    l->dirs.session[0] = l->dirs.shm[0] = '\0';
+    if (!command_job(&l->opts, &l->dirs, l->mpirun, 0, &c))
         return EXIT_CANNOT_RUN;
     command_print(&c);
     command_free(&c);
@@ -100,14 +102,11 @@ static bool worth_restarting(const job_end *end)
 static job_end run_once(launch *l, long restart)
 {
     job_end end = {.status = EXIT_CANNOT_RUN};
-    char number[32];
     command c;
 
-    snprintf(number, sizeof(number), "%ld", restart);
-    setenv("TUTTIRUN_RESTART", number, 1);
     if (!scratch_make(&l->dirs))
         return end;
-    if (command_job(&l->opts, &l->dirs, l->mpirun, &c)) {
+    if (command_job(&l->opts, &l->dirs, l->mpirun, restart, &c)) {
         job_view view = {.dirs = &l->dirs, .janitor = l->janitor.pid, .grace_s = l->opts.grace_s};
 
         if (!options_other_hosts(&l->opts))

@@ -111,7 +111,8 @@ class Leave(Fault):
     def test_abort(self):
         ran = self.start(4, "abort")
         self.failed(ran, 4)
-        self.assertEqual(ran.process.returncode, 9)
+        # mpirun returns that of the first that ended, and the others hear of it at once
+        self.assertIn(ran.process.returncode, (1, 9))
         self.assertIn("the tokenizer met a word it does not know", ran.err)
 
     def test_exit_without_handlers(self):

@@ -146,7 +146,8 @@ class SharedMemory(Fault):
         jobs = {ranks: self.start_small(size, ranks, *arguments) for ranks in (2, 4)}
         for ranks, ran in jobs.items():
             said = self.failed(ran, ranks)
-            self.assertEqual(len(said), ranks, ran.err)
+            # over TCP a rank that ends takes with it what it has not yet sent: then mpirun ends the others
+            self.assertTrue(said, ran.err)
             for text in said.values():
                 self.assertRegex(text, need + r".* needed, /dev/shm has .* free", ran.err)
 

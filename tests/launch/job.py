@@ -49,6 +49,8 @@ class Job:
     """tuttirun with its own TMPDIR and a mark in the environment that finds every process it started."""
 
     def __init__(self, *arguments, env=None, stdin=subprocess.DEVNULL, prefix=()):
+        if not os.access(f"{BIN}/tuttirun", os.X_OK):
+            raise unittest.SkipTest(f"there is no {BIN}/tuttirun: build it first, or name the build folder in TT_BUILD")
         self.dir = tempfile.mkdtemp(prefix="tt-launch.")
         self.mark = f"TT_LAUNCH_MARK={uuid.uuid4().hex}"
         os.mkdir(self.path("tmp"))

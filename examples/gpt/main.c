@@ -63,9 +63,14 @@ static int load_text(run *r)
 static void choose_kernels(char **argv)
 {
     const char *kernels = matmul_better_kernels();
+    char path[4096]; /* not the link itself: it would be the process's name in ps and top */
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path);
 
-    if (kernels != NULL && setenv("OPENBLAS_CORETYPE", kernels, 1) == 0)
-        execv("/proc/self/exe", argv);
+    if (kernels == NULL || length <= 0 || (size_t)length >= sizeof path)
+        return;
+    path[length] = '\0';
+    if (setenv("OPENBLAS_CORETYPE", kernels, 1) == 0)
+        execv(path, argv);
 }
 
 /* Passes for evaluation are not made smaller than this many sequences. */

@@ -11,9 +11,8 @@
  * that is furthest, and all drain their streams.
  */
 #include <inttypes.h>
-#include <stdlib.h>
-
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "comm/issue.h"
 #include "core/clock.h"

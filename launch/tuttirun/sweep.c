@@ -7,8 +7,9 @@
  * environment was wiped becomes its child, and its zombies are reaped rather than left to an init
  * that may not do so (containers).
  *
- * Each pass over /proc kills what it finds; a pass that finds none is the proof. A process that
- * forks while the pass goes by is itself found by that pass, so another one follows.
+ * Each pass over /proc kills what it finds; two in a row that find none are the proof. A process
+ * that forks while a pass goes by is itself found by it, so another follows; one that is in the
+ * middle of an exec shows no environment, so a single empty pass proves nothing.
  */
 #include "sweep.h"
 
@@ -28,6 +29,7 @@
 #include "scratch.h"
 
 #define PASS_NS 10000000L
+#define PASSES 2 /* that must find nothing */
 
 typedef struct process {
     pid_t pid, parent;
@@ -222,10 +224,14 @@ bool sweep_job(const char *job, pid_t spare, double limit_s)
     const pid_t spares[2] = {spare, 0};
     double until = seconds_now() + limit_s;
     process one;
-    int left;
+    int left, empty = 0;
 
-    while ((left = pass(job, spares, SIGKILL, &one)) > 0) {
-        if (seconds_now() > until) {
+    for (;;) {
+        left = pass(job, spares, SIGKILL, &one);
+        empty = left > 0 ? 0 : empty + 1;
+        if (empty == PASSES)
+            break;
+        if (left > 0 && seconds_now() > until) {
             say("process %d (%s) of the job is still there %.0f s after SIGKILL", (int)one.pid,
                 one.name, limit_s);
             break;

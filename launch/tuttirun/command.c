@@ -65,8 +65,8 @@ static bool add_environment(words *env, const scratch *s, long restart)
     if (s->session[0] != '\0')
         good = good && add(env, SESSION_VARIABLE "=%s", s->session);
     if (s->shm[0] != '\0')
-        good = good && add_default(env, "OMPI_MCA_btl_vader_backing_directory", s->shm) &&
-               add_default(env, "OMPI_MCA_osc_rdma_backing_directory", s->shm);
+        good = good && add_default(env, SHM_VARIABLE, s->shm) &&
+               add_default(env, SHM_VARIABLE_2, s->shm);
     if (!isatty(STDOUT_FILENO))
         good = good && add(env, "TERM=dumb");
     return good;

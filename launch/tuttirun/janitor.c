@@ -30,7 +30,7 @@ static void detach(int keep_fd)
     close_range(STDERR_FILENO + 2, ~0u, 0);
 }
 
-static void wait_and_clean(const scratch *s)
+static void wait_and_clean(scratch *s)
 {
     char byte;
     ssize_t got;
@@ -44,7 +44,7 @@ static void wait_and_clean(const scratch *s)
     scratch_remove(s);
 }
 
-void janitor_start(const scratch *s, janitor *out)
+void janitor_start(scratch *s, janitor *out)
 {
     int fds[2];
     pid_t pid;

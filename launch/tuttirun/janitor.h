@@ -12,7 +12,7 @@ typedef struct janitor {
     int fd; /* its sign of our life */
 } janitor;
 
-void janitor_start(const scratch *s, janitor *out);
+void janitor_start(scratch *s, janitor *out);
 void janitor_dismiss(janitor *j); /* the job is gone, nothing is left to do */
 
 #endif

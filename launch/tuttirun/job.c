@@ -133,6 +133,11 @@ static void on_stop(run *r, int sig)
 
     if (r->verdict != 0 || (sig == r->stop_signal && now - r->stop_time < SAME_SIGNAL_S))
         return;
+    if (r->view->clearing) {
+        r->stop_signal = sig;
+        kill_now(r, EXIT_STOPPED, signal_name(sig), "not waiting for the other machines");
+        return;
+    }
     if (r->stop_signal != 0) {
         kill_now(r, 128 + SIGKILL, signal_name(sig), "killing the ranks");
         return;

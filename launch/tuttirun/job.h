@@ -28,6 +28,7 @@ typedef struct job_view {
     long ranks; /* all on this machine; 0 where they are not, or not all */
     pid_t janitor;
     double grace_s;
+    bool clearing; /* it only clears other machines: a stop ends it at once */
 } job_view;
 
 /* Runs the command to its end. */

@@ -66,28 +66,31 @@ static int dry_run(launch *l)
 }
 
 /* Sweeps every machine of the job through a short mpirun of its own. */
-static bool sweep_machines(const launch *l)
+static bool sweep_machines(const launch *l, bool *stopped_out)
 {
     command c;
     job_end end;
 
+    *stopped_out = false;
     if (!command_sweep(&l->opts, &l->dirs, l->mpirun, &c))
         return false;
-    end = job_run(&c, &(job_view){.dirs = &l->dirs});
+    end = job_run(&c, &(job_view){.dirs = &l->dirs, .clearing = true});
     command_free(&c);
+    *stopped_out = end.stopped;
     if (end.status != 0)
         say("cannot make sure that nothing of the job is left on its other machines");
     return end.status == 0;
 }
 
-/* Proves that nothing of the last run is left. mpirun has ended its ranks on other machines itself
- * when the run ended well. */
-static bool clear_away(const launch *l, const job_end *end)
+/* Proves that nothing of the last run is left, on other machines even when it ended well: neither
+ * what ranks have started there nor the job's directories are mpirun's to remove. */
+static bool clear_away(const launch *l, bool *stopped_out)
 {
     bool gone = sweep_job(l->dirs.job, l->janitor.pid, SWEEP_LIMIT_S);
 
-    if (end->status != 0 && options_other_hosts(&l->opts))
-        gone = sweep_machines(l) && gone;
+    *stopped_out = false;
+    if (options_other_hosts(&l->opts))
+        gone = sweep_machines(l, stopped_out) && gone;
     return gone;
 }
 
@@ -123,7 +126,7 @@ static int run_all(launch *l)
 
     for (;;) {
         job_end end = run_once(l, restart);
-        bool gone = clear_away(l, &end);
+        bool stopped, gone = clear_away(l, &stopped);
         char why[96];
 
         scratch_remove(&l->dirs);
@@ -138,7 +141,7 @@ static int run_all(launch *l)
             say("%s; not starting again beside what is left of the job", why);
             return end.status;
         }
-        if (job_stop_pending()) {
+        if (stopped || job_stop_pending()) {
             say("%s; told to stop, so not starting again", why);
             return EXIT_STOPPED;
         }
@@ -174,6 +177,8 @@ int main(int argc, char **argv)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job_take_signals();
     janitor_start(&l.dirs, &l.janitor);
+    scratch_remove_old(l.dirs.session);
+    scratch_remove_old(l.dirs.shm);
     status = run_all(&l);
     janitor_dismiss(&l.janitor);
     return status;

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cpus.h"
@@ -21,13 +20,28 @@ static int number_of(const char *name, int fallback)
     return text != NULL ? atoi(text) : fallback;
 }
 
-/* mpirun made the job's directories on its own machine only. */
-static void make_shm_dir(const char *name)
+/* tuttirun made the job's directories on its own machine only. The locks stay with the program. */
+static void hold_dirs(void)
 {
-    const char *path = getenv(name);
+    static const char *const names[] = {SESSION_VARIABLE, SHM_VARIABLE, SHM_VARIABLE_2};
+    const char *last = "";
+    bool there = true;
+    int i, lock;
 
-    if (path != NULL && mkdir(path, 0700) != 0 && errno != EEXIST)
-        unsetenv(name); /* MPI's own choice then */
+    for (i = 0; i < 3; i++) {
+        const char *path = getenv(names[i]);
+
+        if (path == NULL)
+            continue;
+        if (strcmp(path, last) != 0) {
+            if (access(path, F_OK) != 0)
+                scratch_remove_old(path);
+            there = scratch_hold(path, false, &lock);
+        }
+        if (!there)
+            unsetenv(names[i]); /* MPI's own choice then */
+        last = path;
+    }
 }
 
 int rank_exec(bool bind, char **program)
@@ -40,8 +54,7 @@ int rank_exec(bool bind, char **program)
      * told to start, not the CPUs that the ranks may use. */
     if (bind && count > cpus_bind_share(index, count))
         setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-    make_shm_dir("OMPI_MCA_btl_vader_backing_directory");
-    make_shm_dir("OMPI_MCA_osc_rdma_backing_directory");
+    hold_dirs();
     scratch_rank_started(getenv("OMPI_COMM_WORLD_RANK"));
     execvp(program[0], program);
     error = errno;

@@ -55,7 +55,7 @@ class Job:
         self.mark = f"TT_LAUNCH_MARK={uuid.uuid4().hex}"
         os.mkdir(self.path("tmp"))
         name, value = self.mark.split("=")
-        environment = dict(os.environ, TMPDIR=self.path("tmp"), WORK=self.dir, **{name: value}, **(env or {}))
+        environment = {**os.environ, "TMPDIR": self.path("tmp"), "WORK": self.dir, name: value, **(env or {})}
         self.process = subprocess.Popen(
             [*prefix, f"{BIN}/tuttirun", *arguments], env=environment, stdin=stdin, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tuttirun: t_tuttirun.py [CLASS[.test]...]. Ranks are small shell programs; t_rank_mpi where MPI itself matters."""
+import fcntl
 import os
 import random
 import re
@@ -277,6 +278,32 @@ class Killed(JobTest):
         self.assertEqual(ran.finish(), -signal.SIGKILL)
         wait_for(lambda: ran.left_behind() == [], "the janitor")
 
+    def test_tuttirun_and_its_janitor(self):
+        """Then nobody cleans up but the next job."""
+        ran = self.up()
+        janitor = [pid for pid, name in processes_with(ran.mark).items() if name == "tuttirun" and pid != ran.pid]
+        os.kill(janitor[0], signal.SIGKILL)
+        ran.signal(signal.SIGKILL)
+        ran.finish()
+        wait_for(lambda: not any(p.startswith("process") for p in ran.left_behind()), "the end of mpirun and its ranks")
+        self.assertNotEqual(ran.left_behind(), [])
+        self.ended(self.job("-n", "1", "true", env={"TMPDIR": ran.path("tmp")}), 0)
+        self.assertEqual(ran.left_behind(), [])
+
+    def test_what_a_job_elsewhere_holds_stays(self):
+        """Of a name that says nothing here (another machine's, another container's) the lock decides."""
+        with tempfile.TemporaryDirectory() as tmp:
+            held, left, other = (f"{tmp}/tuttirun.{name}" for name in ("2147483647.a", "2147483647.b", "txt"))
+            for path in (held, left, other):
+                os.mkdir(path)
+                with open(f"{path}/file", "w"):
+                    pass
+            lock = os.open(held, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            self.ended(self.job("-n", "1", "true", env={"TMPDIR": tmp}), 0)
+            os.close(lock)
+            self.assertEqual(sorted(os.listdir(tmp)), sorted(map(os.path.basename, (held, other))))
+
     def test_at_any_moment_of_the_start(self):
         rng = random.Random()
         for _ in range(self.stops):
@@ -345,7 +372,8 @@ class Hosts(JobTest):
     AGENT = """#!/bin/sh
 host=$1
 shift
-exec unshare --uts sh -c 'hostname "$1" && eval "$2"' sh "$host" "$*"
+exec unshare --uts --mount sh -c 'hostname "$1" && if [ -n "${HOSTS:-}" ]; then
+    mount --bind "$HOSTS/$1/shm" /dev/shm && mount --bind "$HOSTS/$1/tmp" "$HOSTS/tmp"; fi && eval "$2"' sh "$host" "$*"
 """
 
     def job(self, *arguments, env=None, **keywords):
@@ -387,6 +415,24 @@ exec unshare --uts sh -c 'hostname "$1" && eval "$2"' sh "$host" "$*"
         os.kill(ran.mpirun(), signal.SIGKILL)
         self.ended(ran, 137)
         self.assertNotIn("cannot make sure", ran.err)
+
+    def test_nothing_is_left_there_either(self):
+        """Each machine has a TMPDIR and a /dev/shm of its own here."""
+        with tempfile.TemporaryDirectory(prefix="tt-hosts.") as hosts:
+            os.mkdir(f"{hosts}/tmp")
+            for host in ("tt-host-a", "tt-host-b"):
+                os.makedirs(f"{hosts}/{host}/tmp")
+                os.makedirs(f"{hosts}/{host}/shm")
+            for status in (0, 3):
+                ran = self.job("-n", "2", "--hosts", "tt-host-a:1,tt-host-b:1", "sh", "-c",
+                               f'cat /proc/self/mountinfo >"$WORK/mounts{RANK}"; '
+                               'setsid sleep 1000 >/dev/null 2>&1 & '
+                               f'[ -d "$OMPI_MCA_btl_vader_backing_directory" ] || exit 9; exit {status}',
+                               env={"TMPDIR": f"{hosts}/tmp", "HOSTS": hosts})
+                self.ended(ran, status)
+                self.assertIn("/dev/shm", ran.read("mounts1"))
+                found = [os.path.join(top, name) for top, dirs, files in os.walk(hosts) for name in dirs + files]
+                self.assertEqual([f for f in found if "tuttirun" in f], [])
 
     def test_a_host_that_is_not_there(self):
         ran = self.job("-n", "1", "--hosts", "tt-host-a:1", "true", env={"OMPI_MCA_plm_rsh_agent": "/bin/false"})

@@ -67,7 +67,7 @@ bool tt_ckpt_file_name_ok(const char *name)
 static bool our_file(const char *name)
 {
     return tt_ckpt_file_name_ok(name) || strcmp(name, TT_MANIFEST_NAME) == 0 ||
-           strncmp(name, TT_OWNER_NAME, strlen(TT_OWNER_NAME)) == 0;
+           strcmp(name, TT_OWNER_NAME) == 0 || strcmp(name, TT_OWNER_NEW_NAME) == 0;
 }
 
 tutti_status tt_dir_sync(int dir, const char *what)

@@ -13,6 +13,7 @@ enum { TT_STEP_NAME_MAX = 32, TT_TEMP_NAME_MAX = 256 };
 #define TT_MANIFEST_NAME "manifest.json"
 #define TT_INDEX_NAME "index.h5"
 #define TT_OWNER_NAME "owner"
+#define TT_OWNER_NEW_NAME "owner.new" /* not yet locked */
 
 void tt_step_name(int64_t step, char name[TT_STEP_NAME_MAX]); /* "step-000000000012" */
 bool tt_step_parse(const char *name, int64_t *step_out); /* exactly what tt_step_name makes */

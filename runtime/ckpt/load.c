@@ -251,6 +251,13 @@ static tutti_status check_stored_as(const tt_ctensor *have, const tutti_tensor *
                    tt_shape_text(t->shape, t->ndim, b, sizeof b));
 }
 
+static uint64_t want_bytes(const tt_want *want)
+{
+    uint64_t elems = 0;
+    tt_dims_elems(want->dim + want->tensor->ndim, want->tensor->ndim, &elems);
+    return elems * tutti_dtype_size(want->tensor->dtype);
+}
+
 /* What one tensor asks for; dims: room for offset and extent. */
 static tutti_status make_want(const tutti_ckpt_reader *rd, const tutti_tensor *t, int64_t *dims,
                               tt_want *want)
@@ -267,20 +274,13 @@ static tutti_status make_want(const tutti_ckpt_reader *rd, const tutti_tensor *t
     size_t row = (size_t)t->ndim * sizeof *dims;
     memcpy(dims, t->offset, row);
     memcpy(dims + t->ndim, whole ? t->shape : t->extent, row);
-    if (!tt_box_inside(dims, have->shape, t->ndim) || (t->data == NULL && have->elems > 0))
+    *want = (tt_want){have, dims, t->data};
+    if (!tt_box_inside(dims, have->shape, t->ndim) || (t->data == NULL && want_bytes(want) > 0))
         return tt_fail(TUTTI_ERR_ARG,
                        "tutti_ckpt_read: tensor %s: the box is not inside its shape, or data is "
                        "NULL",
                        t->name);
-    *want = (tt_want){have, dims, t->data};
     return TUTTI_OK;
-}
-
-static uint64_t want_bytes(const tt_want *want)
-{
-    uint64_t elems = 0;
-    tt_dims_elems(want->dim + want->tensor->ndim, want->tensor->ndim, &elems);
-    return elems * tutti_dtype_size(want->tensor->dtype);
 }
 
 /* Memory of a device is filled from host memory, box by box. */

@@ -6,7 +6,7 @@
  * random number, so that ownership is known from the moment the directory exists. The file `owner`
  * in it appears already locked (made under another name, locked, renamed) and the kernel drops the
  * lock when the owner is gone, in whatever container it ran: on the same kernel the lock decides,
- * and the process id only where there is no owner file (killed in between, or about to commit).
+ * and the process id only where there is no owner file yet.
  * A directory from another boot of this host is dead. One from another host cannot be judged from
  * here: it is left alone and named. Age is never looked at: a slow disk is not a dead process.
  */
@@ -135,11 +135,11 @@ tutti_status tt_owner_lock(int dir, const char *token, int *fd_out)
 {
     int fd;
     tutti_status status;
-    TT_TRY(tt_file_create(dir, TT_OWNER_NAME ".new", &fd));
+    TT_TRY(tt_file_create(dir, TT_OWNER_NEW_NAME, &fd));
     status = tt_file_write(fd, TT_OWNER_NAME, token, strlen(token), 0);
     if (status == TUTTI_OK && try_lock(fd) < 0)
         tt_log_debug(TT_CKPT, "no file locks here: owners are told by their process alone");
-    if (status == TUTTI_OK && renameat(dir, TT_OWNER_NAME ".new", dir, TT_OWNER_NAME) != 0)
+    if (status == TUTTI_OK && renameat(dir, TT_OWNER_NEW_NAME, dir, TT_OWNER_NAME) != 0)
         status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot make %s", TT_OWNER_NAME);
     if (status != TUTTI_OK) {
         close(fd);

@@ -110,9 +110,14 @@ static tutti_status replace(tt_saver *s, const char *name)
     if (errno != EINVAL && errno != ENOSYS)
         return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot exchange %s", name);
     TT_TRY(tt_owner_temp_name(s->step, TT_GONE_HEAD, gone));
-    if (renameat(s->dir, name, s->dir, gone) != 0 ||
-        renameat(s->dir, s->temp_name, s->dir, name) != 0)
+    if (renameat(s->dir, name, s->dir, gone) != 0)
         return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot replace %s", name);
+    if (renameat(s->dir, s->temp_name, s->dir, name) != 0) {
+        tutti_status status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot replace %s", name);
+        if (renameat(s->dir, gone, s->dir, name) != 0)
+            status = tt_fail_more(status, "%s has become %s", name, gone);
+        return status;
+    }
     snprintf(s->temp_name, sizeof s->temp_name, "%s", gone);
     return TUTTI_OK;
 }
@@ -122,8 +127,6 @@ static tutti_status rename_in(tt_saver *s)
     char name[TT_STEP_NAME_MAX];
     bool replaced = false;
     tt_step_name(s->step, name);
-    if (unlinkat(s->temp, TT_OWNER_NAME, 0) != 0)
-        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot remove %s", TT_OWNER_NAME);
     TT_TRY(tt_dir_sync(s->temp, s->temp_name));
     if (renameat(s->dir, s->temp_name, s->dir, name) != 0) {
         if (errno != ENOTEMPTY && errno != EEXIST)
@@ -131,7 +134,9 @@ static tutti_status rename_in(tt_saver *s)
         TT_TRY(replace(s, name));
         replaced = true;
     }
-    /* From here on it is committed: what fails now must not remove it. */
+    /* From here on it is committed: what fails now must not remove it. The lock is given up only
+     * now, for a process of another container cannot tell that this one lives by anything else. */
+    unlinkat(s->temp, TT_OWNER_NAME, 0);
     if (replaced && tt_dir_remove(s->dir, s->temp_name) != TUTTI_OK)
         tt_log_warn(TT_CKPT, "%s: %s", s->path, tutti_last_error());
     s->temp_name[0] = '\0';

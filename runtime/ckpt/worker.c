@@ -61,9 +61,8 @@ bool tt_worker_done(tt_worker *w, int64_t wait_ns)
 
 tutti_status tt_worker_join(tt_worker *w)
 {
-    if (!w->running)
-        return w->status;
-    pthread_join(w->thread, NULL);
+    if (w->running)
+        pthread_join(w->thread, NULL);
     w->running = false;
     return w->status == TUTTI_OK ? TUTTI_OK : tt_fail_text(w->status, w->text);
 }

@@ -23,7 +23,8 @@ typedef struct tt_worker {
 } tt_worker;
 tutti_status tt_worker_start(tt_worker *w, tutti_status (*fn)(void *arg), void *arg);
 bool tt_worker_done(tt_worker *w, int64_t wait_ns); /* done, perhaps after waiting so long */
-tutti_status tt_worker_join(tt_worker *w); /* its status, its text as this thread's last error */
+/* Its status, its text as this thread's last error, also when asked again. */
+tutti_status tt_worker_join(tt_worker *w);
 
 /* Memory that grows, is touched when it does, and is used again by the next save. */
 typedef struct tt_stage {

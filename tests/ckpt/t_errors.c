@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "boot/context.h"
+#include "ckpt/writer.h"
 
 static char dir[PATH_CAP];
 
@@ -294,6 +295,25 @@ static void out_of_order(void **state)
     assert_int_equal(count_entries(dir, ""), 0);
 }
 
+static tutti_status fail_there(void *arg)
+{
+    (void)arg;
+    return tt_fail(TUTTI_ERR_NO_SPACE, "the disk is full");
+}
+
+/* A rank whose writer failed is asked at every step until the last one is done. */
+static void a_writer_is_asked_again(void **state)
+{
+    tt_worker worker = {0};
+    (void)state;
+    assert_int_equal(tt_worker_start(&worker, fail_there, NULL), TUTTI_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tt_worker_join(&worker), TUTTI_ERR_NO_SPACE);
+        assert_string_equal(tutti_last_error(), "the disk is full");
+        assert_int_equal(tt_fail(TUTTI_ERR_ARG, "something else"), TUTTI_ERR_ARG);
+    }
+}
+
 static void failed_body(tt_rank *r)
 {
     tutti_ckpt *ck, *late;
@@ -407,10 +427,15 @@ static void wrong_loads(void **state)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(wrong_tensors),     T(not_a_directory),
-                                       T(out_of_order),      T(failed_context_saves_nothing),
-                                       T(wrong_loads),       T(directories_apart),
-                                       T(read_only),         T(full),
+    const struct CMUnitTest tests[] = {T(wrong_tensors),
+                                       T(not_a_directory),
+                                       T(a_writer_is_asked_again),
+                                       T(out_of_order),
+                                       T(failed_context_saves_nothing),
+                                       T(wrong_loads),
+                                       T(directories_apart),
+                                       T(read_only),
+                                       T(full),
                                        T(full_at_every_size)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,10 @@
 /* What is removed and what is not: old checkpoints, leftovers of the dead, files of others. */
 #include "ckpt_test.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,18 +108,69 @@ static void files_of_others_stay(void **state)
 {
     (void)state;
     save(1, 0);
-    file_put(at("step-000000000001/notes.txt"), "mine", 4);
+    file_put(at("step-000000000001/owner-notes.txt"), "mine", 4);
     file_put(at("readme"), "mine", 4);
     assert_int_equal(mkdir(at("step-7"), 0777), 0); /* not a name of ours */
     assert_int_equal(mkdir(at(".tmp-mine"), 0777), 0);
     save(2, 1);
-    assert_true(there("step-000000000001/notes.txt"));
+    assert_true(there("step-000000000001/owner-notes.txt"));
     assert_true(there("step-000000000001/manifest.json"));
     assert_true(there("readme") && there("step-7") && there(".tmp-mine"));
-    unlink(at("step-000000000001/notes.txt"));
+    unlink(at("step-000000000001/owner-notes.txt"));
     save(3, 1);
     assert_false(there("step-000000000001"));
     assert_false(there("step-000000000002"));
+}
+
+/* A file system that cannot exchange two names; `broken`: nor move the new one in. */
+static bool no_exchange, broken, moved_away, owned;
+
+int renameat2(int from, const char *name, int to, const char *new_name, unsigned flags)
+{
+    if (no_exchange && flags != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    return (int)syscall(SYS_renameat2, from, name, to, new_name, flags);
+}
+
+int renameat(int from, const char *name, int to, const char *new_name)
+{
+    char owner[TT_TEMP_NAME_MAX + 16];
+    snprintf(owner, sizeof owner, "%s/" TT_OWNER_NAME, name);
+    owned = strncmp(new_name, "step-", 5) == 0 && faccessat(from, owner, F_OK, 0) == 0;
+    if (broken && moved_away && strncmp(name, TT_TEMP_HEAD, strlen(TT_TEMP_HEAD)) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    moved_away = moved_away || strncmp(new_name, TT_GONE_HEAD, strlen(TT_GONE_HEAD)) == 0;
+    return (int)syscall(SYS_renameat2, from, name, to, new_name, 0);
+}
+
+static void broken_body(tt_rank *r)
+{
+    tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
+    opts.flags = TUTTI_CKPT_SYNC;
+    TT_EXPECT(r, small_save(r, dir, 4, &opts) == TUTTI_ERR_IO);
+}
+
+static void same_step_without_exchange(void **state)
+{
+    (void)state;
+    tutti_status status;
+    int64_t got;
+    no_exchange = true;
+    save(4, 0);
+    save(4, 0);
+    assert_int_equal(count_entries(dir, ""), 1);
+    moved_away = false;
+    broken = true;
+    TT_ASSERT_RANKS(2, NULL, broken_body, NULL);
+    no_exchange = broken = false;
+    assert_true(moved_away);
+    assert_int_equal(count_entries(dir, ""), 1);
+    assert_string_equal(small_job_load(2, dir, 4, &status, &got, NULL), "");
+    assert_int_equal(status, TUTTI_OK);
 }
 
 static void make_temp(const char *name)
@@ -196,6 +250,8 @@ static void lock_tells(void **state)
     assert_int_equal(waitpid(child, NULL, 0), child);
     save(2, 0);
     assert_false(there(name));
+    assert_true(owned); /* up to the commit */
+    assert_false(there("step-000000000002/" TT_OWNER_NAME));
     close(ready[0]);
 }
 
@@ -231,6 +287,7 @@ int main(void)
                                        T(damaged_do_not_count),
                                        T(higher_steps_of_an_earlier_run),
                                        T(files_of_others_stay),
+                                       T(same_step_without_exchange),
                                        T(leftovers),
                                        T(lock_tells),
                                        T(names)};

@@ -227,7 +227,7 @@ static void values_of_each_rank(void **state)
 
 static void empty_body(tt_rank *r)
 {
-    float all[3] = {1, 2, 3};
+    float all[3] = {1, 2, 3}, own[3] = {0};
     double nothing = 0, scalar = 2.5, got = 0;
     char value[4];
     size_t bytes = 9;
@@ -251,14 +251,17 @@ static void empty_body(tt_rank *r)
     TT_EXPECT_OK(r, tutti_ckpt_commit(ck, (tutti_stream){0}, NULL));
     TT_EXPECT_OK(r, tutti_ckpt_wait(r->ctx, NULL));
     memset(all, 0, sizeof all);
+    tutti_tensor mine = t;
+    mine.data = high > low ? own : NULL;
     t.offset[0] = t.extent[0] = 0;
     t.extent[1] = 0;
     t.data = all;
     one.data = &got;
-    tutti_tensor want[3] = {t, none, one};
+    tutti_tensor want[4] = {t, none, one, mine};
     TT_EXPECT_OK(r, tutti_ckpt_open(r->ctx, dir, 1, &rd));
-    TT_EXPECT_OK(r, tutti_ckpt_read(rd, want, 3, (tutti_stream){0}));
+    TT_EXPECT_OK(r, tutti_ckpt_read(rd, want, 4, (tutti_stream){0}));
     TT_EXPECT(r, all[0] == 1 && all[1] == 2 && all[2] == 3 && got == 2.5);
+    TT_EXPECT(r, high == low || own[0] == (float)(low + 1));
     TT_EXPECT_OK(r, tutti_ckpt_read_bytes(rd, "empty", 0, value, sizeof value, &bytes));
     TT_EXPECT(r, bytes == 0);
     tutti_ckpt_close(rd);

@@ -2,8 +2,10 @@
 /*
  * A matrix split by rows over the ranks goes through steps and is saved every few of them. Started
  * again, on any number of ranks, it goes on from the newest checkpoint; what comes out is the same
- * as if it had never stopped.
+ * as if it had never stopped. Asked to stop by a signal it saves once more and ends with status
+ * 143.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@ typedef struct state {
     int64_t step; /* done so far */
     int64_t first_row, rows; /* of this rank */
     double *x; /* rows x COLS */
+    bool stopped; /* by a signal to any of the ranks: all agree on the step */
 } state;
 
 /* This rank's rows of the whole matrix. */
@@ -92,18 +95,16 @@ static tutti_status run(state *s, int64_t last)
 {
     tutti_status status = load(s);
 
-    while (status == TUTTI_OK && s->step < last) {
+    while (status == TUTTI_OK && s->step < last && !s->stopped) {
         uint32_t todo = 0;
 
         for (int64_t i = 0; i < s->rows * COLS; i++)
             s->x[i] = 0.75 * s->x[i] + (double)(s->step % 7);
         s->step++;
-        if (s->step % SAVE_EVERY == 0)
+        status = tutti_step(s->ctx, s->step, &todo); /* also commits what is written by now */
+        if (status == TUTTI_OK && (s->step % SAVE_EVERY == 0 || (todo & TUTTI_DO_SAVE) != 0))
             status = save(s);
-        if (status == TUTTI_OK) /* also commits saves that are written by now */
-            status = tutti_step(s->ctx, s->step, &todo);
-        if ((todo & TUTTI_DO_STOP) != 0)
-            break;
+        s->stopped = (todo & TUTTI_DO_STOP) != 0;
     }
     return status == TUTTI_OK ? tutti_ckpt_wait(s->ctx, NULL) : status;
 }
@@ -152,5 +153,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "checkpoint: rank %d: %s\n", rank, tutti_last_error());
     left = tutti_finalize(s.ctx);
     free(s.x);
-    return status == TUTTI_OK && left == TUTTI_OK ? 0 : 1;
+    if (status != TUTTI_OK || left != TUTTI_OK)
+        return 1;
+    return s.stopped ? 143 : 0;
 }

@@ -114,10 +114,23 @@ static void lay_out(tutti_reducer *red)
     }
 }
 
+/* Each parameter alone is small enough, which add has seen to. */
+static tutti_status check_total(const tutti_reducer *red)
+{
+    size_t total = 0;
+
+    for (size_t id = 0; id < red->nparams; id++)
+        if (__builtin_add_overflow(total, padded(&red->params[id]), &total) || total > PTRDIFF_MAX)
+            return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\": parameters up to \"%s\" are too large",
+                           red->name, red->params[id].name);
+    return TUTTI_OK;
+}
+
 tutti_status tt_red_plan_buckets(tutti_reducer *red)
 {
     filling fill = {0};
 
+    TT_TRY(check_total(red));
     TT_TRY(tt_calloc(red->nparams, sizeof *red->buckets, &red->buckets));
     TT_TRY(tt_calloc(red->nparams, sizeof *red->members, &red->members));
     TT_TRY(tt_calloc(red->nparams, sizeof *red->runs, &red->runs));

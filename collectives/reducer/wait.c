@@ -156,8 +156,10 @@ static void tell(const tutti_reducer *red, progress_told *told)
 
 static tutti_status catch_up(tutti_reducer *red, const progress_told *furthest)
 {
-    if (red->micro != red->micros - 1)
+    if (red->micro != red->micros - 1) { /* the last one has not begun here */
         red->next = 0;
+        tt_red_times_keep(red);
+    }
     if (furthest->issued <= red->next)
         return TUTTI_OK;
     red->nscalars = furthest->nscalars;
@@ -203,6 +205,8 @@ tutti_status tutti_reducer_abandon(tutti_reducer *red)
         return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_abandon: the reducer is NULL");
     pthread_mutex_lock(&red->lock);
     status = tt_ctx_check(red->ctx);
+    if (status == TUTTI_OK)
+        status = tt_group_forbid("tutti_reducer_abandon");
     if (status == TUTTI_OK && !red->in_step)
         status = tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": abandon without a step", red->name);
     else if (status == TUTTI_OK)

@@ -52,6 +52,35 @@ static void step(tt_rank *r, tutti_reducer *red)
     TT_EXPECT_OK(r, tutti_reducer_wait(red, inl));
 }
 
+/* A model whose every tensor is empty. */
+static void empty_body(tt_rank *r)
+{
+    tutti_reducer *red;
+    tutti_param p = TUTTI_PARAM_INIT;
+    int id;
+
+    TT_EXPECT_OK(r, tutti_reducer_create(r->comm, NULL, &red));
+    p.name = "none";
+    p.dtype = TUTTI_FLOAT32;
+    p.ndim = 2;
+    p.shape[0] = 3;
+    TT_EXPECT_OK(r, tutti_reducer_add(red, &p, &id));
+    TT_EXPECT_OK(r, tutti_reducer_commit(red));
+    for (int i = 0; i < 2; i++) {
+        TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, inl));
+        TT_EXPECT_OK(r, tutti_reducer_ready(red, &id, 1, inl));
+        TT_EXPECT_OK(r, tutti_reducer_wait(red, inl));
+    }
+    TT_EXPECT(r, tutti_reducer_shard_count(red) == 0);
+    tutti_reducer_destroy(red);
+}
+
+static void empty_tensors(void **state)
+{
+    (void)state;
+    TT_ASSERT_RANKS(3, NULL, empty_body, NULL);
+}
+
 /* Calls that are refused leave everything as it was. */
 static void refused_body(tt_rank *r)
 {
@@ -71,6 +100,7 @@ static void refused_body(tt_rank *r)
     TT_EXPECT(r, tutti_reducer_ready(red, twice, 3, inl) == TUTTI_ERR_STATE && says("\"w3\""));
     TT_EXPECT_OK(r, tutti_group_begin());
     TT_EXPECT(r, tutti_reducer_ready(red, &three, 1, inl) == TUTTI_ERR_STATE && says("group"));
+    TT_EXPECT(r, tutti_reducer_abandon(red) == TUTTI_ERR_STATE && says("group"));
     TT_EXPECT(r, tutti_group_end() == TUTTI_ERR_STATE);
     TT_EXPECT_OK(r, tutti_reducer_ready(red, &three, 1, inl));
     TT_EXPECT(r, tutti_reducer_absent(red, &three, 1, inl) == TUTTI_ERR_STATE && says("\"w3\""));
@@ -418,6 +448,7 @@ int main(void)
         cmocka_unit_test(different_micro_counts_are_found),
         cmocka_unit_test(different_scalars_are_found),
         cmocka_unit_test(a_flipped_bit_is_named),
+        cmocka_unit_test(empty_tensors),
         cmocka_unit_test(equal_parameters_pass_and_destroy_ends_a_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -146,11 +146,31 @@ static void neighbours_become_one_run(void **state)
     drop(&m);
 }
 
+/* Their sum would come out as 0: no arena, and gradients that lie nowhere. */
+static void a_total_that_overflows(void **state)
+{
+    model m = {0};
+    (void)state;
+
+    m.red.params = m.param;
+    m.red.nparams = 4;
+    m.red.bucket_bytes = m.red.first_bucket_bytes = 1 << 20;
+    for (int id = 0; id < 4; id++)
+        m.param[id] = (tt_red_param){.name = (char[]){"p"},
+                                     .dtype = TUTTI_FLOAT32,
+                                     .count = (size_t)1 << 60,
+                                     .bytes = (size_t)1 << 62,
+                                     .owned = true};
+    assert_int_equal(tt_red_plan_buckets(&m.red), TUTTI_ERR_ARG);
+    drop(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_list_is_planned),
         cmocka_unit_test(neighbours_become_one_run),
+        cmocka_unit_test(a_total_that_overflows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

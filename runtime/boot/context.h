@@ -62,6 +62,8 @@ struct tutti_ctx {
     _Atomic int64_t quiet_until_ns; /* tutti_expect_quiet, of any rank */
     _Atomic uint32_t next_group_id;
     _Atomic int64_t last_step; /* of tutti_step, for messages */
+    _Atomic(const char *) exchange; /* the name of the blocking exchange this rank is in, or NULL */
+    _Atomic int64_t exchange_since_ns;
 
     tt_progress *progress;
     tt_hooks *hooks;
@@ -88,6 +90,9 @@ void tt_ctx_poll(tutti_ctx *ctx);
 /* Who tells the other ranks where this one was last seen, when one of them has waited too long.
  * NULL takes it back; on return it runs in no thread any more. */
 void tt_ctx_set_last_seen(tutti_ctx *ctx, tt_last_seen_fn last_seen);
+
+/* What this rank is in besides collectives, a literal; NULL: nothing. */
+void tt_ctx_is_in(tutti_ctx *ctx, const char *what);
 
 /* Hooks are found by key so that a layer registers once: returns the arg of an earlier
  * registration, or NULL. */

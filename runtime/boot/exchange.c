@@ -67,11 +67,15 @@ static tutti_status exchange(tt_group *group, const char *what, const void *mine
     tt_xchg *x = NULL;
     TT_TRY(tt_ctx_check(group->ctx));
     TT_TRY(tt_xchg_start(group, TT_CH_CONTROL, what, mine, bytes, group->ctx->timeout_s, &x));
+    tt_ctx_is_in(group->ctx, what);
     tutti_status status = wait_for(group, x);
     if (status != TUTTI_OK) {
         tt_xchg_cancel(x);
-        return end_failed(group->ctx, status);
+        status = end_failed(group->ctx, status);
     }
+    tt_ctx_is_in(group->ctx, NULL);
+    if (status != TUTTI_OK)
+        return status;
     return settle(group, tt_xchg_finish(x, out));
 }
 

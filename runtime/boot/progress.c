@@ -147,15 +147,32 @@ static void send_notice(tutti_ctx *ctx, tt_progress *p, tt_notice *notice, int o
     }
 }
 
+void tt_ctx_is_in(tutti_ctx *ctx, const char *what)
+{
+    atomic_store(&ctx->exchange_since_ns, tt_now_ns());
+    atomic_store(&ctx->exchange, what);
+}
+
+/* A collective that has not ended, the exchange that the caller is in, the last collective. */
+static void where_seen(tutti_ctx *ctx, const tt_progress *p, char *buf, size_t cap)
+{
+    static const char none[] = "in no collective yet", now[] = "in ";
+    const char *what = atomic_load(&ctx->exchange);
+    snprintf(buf, cap, "%s", none);
+    if (p->last_seen != NULL)
+        p->last_seen(ctx, buf, cap);
+    if (what != NULL && (strncmp(buf, now, strlen(now)) != 0 || strcmp(buf, none) == 0))
+        snprintf(buf, cap, "in %s for %.1f s", what,
+                 (double)(tt_now_ns() - atomic_load(&ctx->exchange_since_ns)) / 1e9);
+}
+
 static void answer(tutti_ctx *ctx, tt_progress *p, int to)
 {
     tt_notice *notice = NULL;
     if (make_notice(1, &notice) != TUTTI_OK)
         return;
     notice->message.kind = ANSWER;
-    snprintf(notice->message.text, sizeof notice->message.text, "in no collective yet");
-    if (p->last_seen != NULL)
-        p->last_seen(ctx, notice->message.text, sizeof p->answers->text);
+    where_seen(ctx, p, notice->message.text, sizeof p->answers->text);
     send_notice(ctx, p, notice, to);
 }
 
@@ -380,11 +397,10 @@ static bool same_place(const char *a, const char *b)
 
 static void describe_late(tutti_ctx *ctx, tt_progress *p, char *buf, size_t cap)
 {
-    char mine[sizeof p->answers->text] = "in no collective yet", name[TT_HOST_MAX + 64];
+    char mine[sizeof p->answers->text], name[TT_HOST_MAX + 64];
     size_t used = 0;
     int shown = 0;
-    if (p->last_seen != NULL)
-        p->last_seen(ctx, mine, sizeof mine);
+    where_seen(ctx, p, mine, sizeof mine);
     for (int i = 0; i < ctx->world.size && used < cap && shown < LATE_SHOWN; i++) {
         const tt_answer *a = &p->answers[i];
         if (i == ctx->world.rank || (a->got && same_place(mine, a->text)))

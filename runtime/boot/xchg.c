@@ -30,6 +30,7 @@
 #define MAGIC 0x7474786368673031u
 #define LISTEN_NS 1000000000 /* an exchange that waits longer listens for roll calls */
 #define GRACE_NS 2000000000
+#define LATE_NS 500000000 /* who came that short before the limit may be why it was passed */
 
 enum { FIRST_BYTES = 1024, CHILDREN_MAX = 31, NAMES_MAX = 8 };
 
@@ -57,6 +58,7 @@ typedef struct outbox {
 
 typedef struct call {
     uint64_t magic, what; /* hash of the exchange's name */
+    int64_t waited_ns; /* since the caller came */
     uint32_t round;
     uint32_t gave_up;
 } call;
@@ -68,6 +70,8 @@ typedef struct roll {
     tt_req listen;
     tt_req *sent[2]; /* group size entries */
     bool *heard;
+    int last; /* of those heard of, the member that came last, and when; -1 */
+    int64_t last_ns;
 } roll;
 
 typedef enum stage { GATHER, DOWN, SPREAD, DONE, FAILED } stage;
@@ -156,6 +160,30 @@ static tutti_status inbox_post(tt_xchg *x, inbox *in, int from)
     return receive_from(x, from, in->first, sizeof in->first, &in->req);
 }
 
+/* Two members and the names of the exchanges they are in. */
+static tutti_status different_calls(const tt_xchg *x, int member, const char *first, int other,
+                                    const char *second)
+{
+    tt_group *g = x->group;
+    char a[TT_HOST_MAX + 64], b[TT_HOST_MAX + 64];
+    return tt_fail(TUTTI_ERR_MISMATCH, "ranks are in different calls: %s in %s, %s in %s",
+                   tt_ctx_rank_name(g->ctx, g->world[member], a, sizeof a), first,
+                   tt_ctx_rank_name(g->ctx, g->world[other], b, sizeof b), second);
+}
+
+/* A message of another round, which begins with a record of it. */
+static tutti_status other_round(const tt_xchg *x, const inbox *in, const head *h)
+{
+    tt_buf view = tt_buf_view(in->first + sizeof *h, tt_min_size(h->bytes, FIRST_ROOM));
+    tt_buf_get_u64(&view);
+    const char *what = tt_buf_get_str(&view);
+    if (!view.failed && strcmp(what, x->what) != 0)
+        return different_calls(x, in->from, what, x->group->rank, x->what);
+    return tt_fail(TUTTI_ERR_MISMATCH,
+                   "%s: rank %d is in exchange %u of the group, this rank in %u", x->what,
+                   x->group->world[in->from], h->round, x->round);
+}
+
 static tutti_status inbox_begin(tt_xchg *x, inbox *in, size_t got)
 {
     head h;
@@ -166,9 +194,7 @@ static tutti_status inbox_begin(tt_xchg *x, inbox *in, size_t got)
         return tt_fail(TUTTI_ERR_INTERNAL, "%s: %zu bytes from rank %d are no exchange", x->what,
                        got, from);
     if (h.round != x->round)
-        return tt_fail(TUTTI_ERR_MISMATCH,
-                       "%s: rank %d is in exchange %u of the group, this rank in %u", x->what, from,
-                       h.round, x->round);
+        return other_round(x, in, &h);
     in->begun = true;
     in->bytes = h.bytes;
     TT_TRY(tt_calloc(h.bytes, 1, &in->data));
@@ -274,8 +300,9 @@ static tutti_status call_all(tt_xchg *x, bool gave_up)
     if (r->sent[which] != NULL)
         return TUTTI_OK;
     TT_TRY(tt_calloc((size_t)n, sizeof *r->sent[which], &r->sent[which]));
-    r->out[which] = (call){MAGIC, hash_of(x->what), x->round, gave_up};
     r->called_ns = tt_now_ns();
+    r->out[which] =
+        (call){MAGIC, hash_of(x->what), r->called_ns - x->started_ns, x->round, gave_up};
     for (int i = 0; i < n; i++)
         if (i != x->group->rank)
             TT_TRY(send_to(x, i, tag_of(x, true), &r->out[which], sizeof r->out[which],
@@ -291,6 +318,18 @@ static int member_of(const tt_group *group, int world_rank)
     return -1;
 }
 
+static void hear(tt_xchg *x, int member)
+{
+    roll *r = &x->roll;
+    int64_t came_ns = tt_now_ns() - r->in.waited_ns;
+    r->heard[member] = true;
+    r->told = r->told || r->in.gave_up != 0;
+    if (r->last < 0 || came_ns > r->last_ns) {
+        r->last = member;
+        r->last_ns = came_ns;
+    }
+}
+
 static tutti_status listen(tt_xchg *x)
 {
     roll *r = &x->roll;
@@ -304,10 +343,8 @@ static tutti_status listen(tt_xchg *x)
             return TUTTI_OK;
         int member = done ? member_of(x->group, source) : -1;
         if (member >= 0 && r->in.magic == MAGIC && r->in.what == hash_of(x->what) &&
-            r->in.round == x->round) {
-            r->heard[member] = true;
-            r->told = r->told || r->in.gave_up != 0;
-        }
+            r->in.round == x->round)
+            hear(x, member);
         TT_TRY(boot->ops->irecv(boot, x->ch, TT_ANY, tag_of(x, true), &r->in, sizeof r->in,
                                 &r->listen));
         r->listening = true;
@@ -355,6 +392,11 @@ static tutti_status time_out(const tt_xchg *x, double waited_s)
     if (x->roll.told && x->timeout_s > 0 && waited_s < x->timeout_s)
         return tt_fail(TUTTI_ERR_TIMEOUT,
                        "%s: this rank came too late, the others have given up waiting", x->what);
+    if (x->roll.last >= 0 && x->roll.last_ns > x->roll.called_ns - LATE_NS)
+        return tt_fail(
+            TUTTI_ERR_TIMEOUT, "%s: %s has arrived too late, %.1f s after this rank", x->what,
+            tt_ctx_rank_name(x->group->ctx, x->group->world[x->roll.last], text, sizeof text),
+            (double)(x->roll.last_ns - x->started_ns) / 1e9);
     return tt_fail(TUTTI_ERR_TIMEOUT,
                    "%s: all ranks have arrived, but it has not ended after %.1f s", x->what,
                    waited_s);
@@ -433,6 +475,7 @@ tutti_status tt_xchg_start(tt_group *group, tt_channel ch, const char *what, con
     x->round = group->round[ch]++;
     x->started_ns = tt_now_ns();
     put_record(x, mine, bytes);
+    x->roll.last = -1;
     status = tt_calloc((size_t)group->size, sizeof(bool), &x->roll.heard);
     if (status == TUTTI_OK && x->data.failed)
         status = tt_fail(TUTTI_ERR_NO_MEMORY, "%s: out of memory for %zu bytes", what, bytes);
@@ -463,16 +506,6 @@ tutti_status tt_xchg_test(tt_xchg *x, bool *done_out)
     return TUTTI_OK;
 }
 
-static tutti_status different_calls(const tt_xchg *x, const char *first, int member,
-                                    const char *other)
-{
-    tt_group *g = x->group;
-    char a[TT_HOST_MAX + 64], b[TT_HOST_MAX + 64];
-    return tt_fail(TUTTI_ERR_MISMATCH, "ranks are in different calls: %s in %s, %s in %s",
-                   tt_ctx_rank_name(g->ctx, g->world[0], a, sizeof a), first,
-                   tt_ctx_rank_name(g->ctx, g->world[member], b, sizeof b), other);
-}
-
 static tutti_status take_records(tt_xchg *x, tt_blobs *out)
 {
     tt_buf view = tt_buf_view(x->data.data, x->data.size);
@@ -486,7 +519,7 @@ static tutti_status take_records(tt_xchg *x, tt_blobs *out)
         if (i == 0)
             first = what;
         if (strcmp(first, what) != 0)
-            return different_calls(x, first, i, what);
+            return different_calls(x, 0, first, i, what);
         out->offset[i] = used;
         if (bytes > 0)
             memcpy(out->data + used, view.data + view.at, bytes);

@@ -202,6 +202,55 @@ static void missing_ranks_are_named(void **state)
     unsetenv("TUTTI_TIMEOUT");
 }
 
+/* One comes when the others have just given up. */
+static void too_late(tt_rank *r)
+{
+    int64_t begun = tt_now_ns();
+    if (r->rank == 2)
+        tt_sleep_ns(5600000000);
+    tutti_status status = tt_barrier(&r->ctx->world, "meeting");
+    int64_t took = tt_now_ns() - begun;
+    const char *text = tutti_last_error();
+    r->ctx = NULL;
+    TT_EXPECT(r, status == TUTTI_ERR_TIMEOUT || took > 6500000000); /* a slow machine: all late */
+    TT_EXPECT(r, status != TUTTI_ERR_TIMEOUT || strstr(text, "rank 2 (") != NULL ||
+                     strstr(text, "this rank came too late") != NULL);
+}
+
+static void late_ranks_are_named(void **state)
+{
+    (void)state;
+    setenv("TUTTI_TIMEOUT", "5", 1);
+    setenv("TUTTI_LOG", "error", 1);
+    on_ranks(4, NULL, too_late, NULL);
+    unsetenv("TUTTI_LOG");
+    unsetenv("TUTTI_TIMEOUT");
+}
+
+/* One has skipped an exchange, so the numbers differ before any record is complete. */
+static void skipped(tt_rank *r)
+{
+    int odd = *(const int *)r->arg;
+    bool is_odd = r->rank == odd;
+    char want[32];
+    if (!is_odd)
+        r->ctx->world.round[TT_CH_CONTROL]++;
+    tutti_status status = tt_barrier(&r->ctx->world, is_odd ? "leaving" : "meeting");
+    r->ctx = NULL;
+    TT_EXPECT(r, status == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(r, strstr(tutti_last_error(), " in leaving") != NULL);
+    TT_EXPECT(r, strstr(tutti_last_error(), " in meeting") != NULL);
+    snprintf(want, sizeof want, "rank %d (", odd);
+    TT_EXPECT(r, strstr(tutti_last_error(), want) != NULL);
+}
+
+static void other_calls_are_named(void **state)
+{
+    (void)state;
+    for (int odd = 0; odd < 3; odd++)
+        on_ranks(3, NULL, skipped, &odd);
+}
+
 static void absent_root(tt_rank *r)
 {
     tutti_init_opts opts = TUTTI_INIT_OPTS_INIT;
@@ -348,7 +397,8 @@ int main(void)
         cmocka_unit_test(agreements_name_the_worst), cmocka_unit_test(mismatches_fail_everywhere),
         cmocka_unit_test(ids_do_not_repeat),         cmocka_unit_test(messages_go_their_ways),
         cmocka_unit_test(fake_nodes_are_nodes),      cmocka_unit_test(bad_options_fail_on_all),
-        cmocka_unit_test(missing_ranks_are_named),   cmocka_unit_test(init_names_who_never_came),
+        cmocka_unit_test(missing_ranks_are_named),   cmocka_unit_test(late_ranks_are_named),
+        cmocka_unit_test(other_calls_are_named),     cmocka_unit_test(init_names_who_never_came),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

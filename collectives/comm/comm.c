@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/issue.h"
 #include "comm/layout.h"
 #include "core/clock.h"
 #include "core/log.h"
@@ -171,6 +172,7 @@ static bool drain_anyhow(tutti_comm *comm)
 
 static void destroy(tutti_comm *comm)
 {
+    tt_group_forget(comm);
     if (drain_anyhow(comm))
         comm_free(comm);
     else

@@ -54,6 +54,30 @@ tutti_status tt_group_forbid(const char *what)
     return status;
 }
 
+void tt_group_forget(tutti_comm *comm)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < group.n; i++) {
+        if (group.calls[i].comm != comm) {
+            group.calls[kept++] = group.calls[i];
+            continue;
+        }
+        tutti_status status =
+            tt_fail(TUTTI_ERR_STATE, "comm %s was destroyed between %s on it and group_end",
+                    comm->name, tt_kind_name(group.calls[i].kind));
+        tt_group_refuse(status);
+        if (comm->group.size > 1) /* other ranks may wait for it */
+            tt_ctx_fail(comm->ctx, status);
+        tt_call_free(&group.calls[i]);
+    }
+    group.n = kept;
+    if (kept == 0) {
+        free(group.calls);
+        group.calls = NULL;
+        group.cap = 0;
+    }
+}
+
 tutti_status tutti_group_begin(void)
 {
     group.depth++;

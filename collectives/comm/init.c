@@ -78,12 +78,13 @@ tutti_status tutti_finalize(tutti_ctx *ctx)
     tutti_status status = leave(ctx);
     snprintf(text, sizeof text, "%s", tutti_last_error());
     destroy_comms(ctx);
-    if (tt_ctx_check(ctx) == TUTTI_OK) {
-        tutti_status met = tt_barrier(&ctx->world, "tutti_finalize");
-        if (status == TUTTI_OK && met != TUTTI_OK) {
-            status = met;
-            snprintf(text, sizeof text, "%s", tutti_last_error());
-        }
+    tutti_status end =
+        tt_ctx_check(ctx); /* destroying has no status: what failed in it shows here */
+    if (end == TUTTI_OK)
+        end = tt_barrier(&ctx->world, "tutti_finalize");
+    if (status == TUTTI_OK && end != TUTTI_OK) {
+        status = end;
+        snprintf(text, sizeof text, "%s", tutti_last_error());
     }
     tt_context_destroy(ctx);
     return status == TUTTI_OK ? TUTTI_OK : tt_fail_text(status, text);

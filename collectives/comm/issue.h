@@ -32,5 +32,6 @@ bool tt_group_open(void);
 tutti_status tt_group_add(const tt_call *call); /* takes over what it owns */
 void tt_group_refuse(tutti_status status); /* remembers the first error, with its text */
 tutti_status tt_group_forbid(const char *what); /* STATE inside a group */
+void tt_group_forget(tutti_comm *comm); /* it goes: drops its calls, and with them the group */
 
 #endif

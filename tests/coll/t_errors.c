@@ -392,6 +392,45 @@ static void groups_refuse(void **state)
     TT_ASSERT_RANKS(3, "2,1", groups_body, NULL);
 }
 
+static _Atomic int through;
+
+/* A communicator goes, or the context, while a group has calls on it. */
+static void group_left_body(tt_rank *r)
+{
+    float in[8] = {1, 2, 3}, out[8];
+    bool leaves = r->rank == 1;
+    tutti_init_opts opts = TUTTI_INIT_OPTS_INIT;
+    tutti_ctx *ctx = NULL;
+    tutti_comm *part = NULL;
+    opts.threads = r->threads;
+    opts.rank = r->rank;
+    TT_EXPECT_OK(r, tutti_init(&opts, &ctx));
+    r->comm = tutti_world(ctx);
+    TT_EXPECT_OK(r, tutti_comm_split(r->comm, r->rank, 0, NULL, &part));
+    TT_EXPECT_OK(r, tutti_group_begin());
+    TT_EXPECT_OK(r, tutti_all_reduce(part, in, out, 8, TUTTI_FLOAT32, TUTTI_SUM, inline_stream));
+    tutti_comm_destroy(part);
+    TT_EXPECT(r, tutti_group_end() == TUTTI_ERR_STATE);
+    TT_EXPECT(r, strstr(tutti_last_error(), "was destroyed between all_reduce") != NULL);
+    TT_EXPECT_OK(r, sum8(r, in, out)); /* nobody else was concerned */
+
+    TT_EXPECT_OK(r, tutti_group_begin());
+    TT_EXPECT_OK(r, sum8(r, in, out));
+    atomic_fetch_add(&through, 1);
+    while (atomic_load(&through) < r->size)
+        tt_sleep_ns(1000000);
+    TT_EXPECT(r, leaves || tutti_group_end() == TUTTI_ERR_REMOTE);
+    TT_EXPECT(r, tutti_finalize(ctx) == (leaves ? TUTTI_ERR_STATE : TUTTI_ERR_REMOTE));
+    TT_EXPECT(r, strstr(tutti_last_error(), "comm world was destroyed between") != NULL);
+    TT_EXPECT(r, !leaves || tutti_group_end() == TUTTI_ERR_STATE);
+}
+
+static void groups_left(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_threads_run(3, "2,1", group_left_body, NULL), "");
+}
+
 /* Host scalars: a refusal is everybody's answer, and the communicator lives. */
 static void scalars_body(tt_rank *r)
 {
@@ -419,6 +458,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arguments),
         cmocka_unit_test(groups_refuse),
+        cmocka_unit_test(groups_left),
         cmocka_unit_test(host_scalars),
         cmocka_unit_test(mismatches),
         cmocka_unit_test(mismatches_between_nodes),

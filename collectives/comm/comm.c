@@ -23,23 +23,23 @@ static const double drain_failed_s = 30; /* for calls to notice that their conte
 
 tutti_comm *tutti_world(const tutti_ctx *ctx)
 {
-    const tt_upper *upper = ctx->upper;
+    const tt_upper *upper = ctx == NULL ? NULL : ctx->upper;
     return upper == NULL ? NULL : upper->world;
 }
 
 int tutti_rank(const tutti_comm *comm)
 {
-    return comm->group.rank;
+    return comm == NULL ? -1 : comm->group.rank;
 }
 
 int tutti_size(const tutti_comm *comm)
 {
-    return comm->group.size;
+    return comm == NULL ? 0 : comm->group.size;
 }
 
 const char *tutti_comm_name(const tutti_comm *comm)
 {
-    return comm->name;
+    return comm == NULL ? "none" : comm->name;
 }
 
 static tutti_status name_comm(tutti_comm *comm, const tutti_comm_opts *opts)

@@ -165,6 +165,9 @@ static tutti_status check_ready(const tutti_reducer *red, const char *call, cons
                        call);
     if (ids == NULL && n > 0)
         return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\": %s without ids", red->name, call);
+    if (n > red->nparams)
+        return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\": %s of %zu ids; there are %zu parameters",
+                       red->name, call, n, red->nparams);
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (size_t)ids[i] >= red->nparams)
             return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\": %s: there is no parameter %d of %zu",

@@ -253,25 +253,25 @@ tutti_status tt_ctx_hooks_run(tutti_ctx *ctx, int64_t step)
 
 int tutti_local_rank(const tutti_ctx *ctx)
 {
-    return ctx->place[ctx->world.rank].local_rank;
+    return ctx == NULL ? -1 : ctx->place[ctx->world.rank].local_rank;
 }
 
 int tutti_local_size(const tutti_ctx *ctx)
 {
-    return ctx->local_size;
+    return ctx == NULL ? 0 : ctx->local_size;
 }
 
 int tutti_node(const tutti_ctx *ctx)
 {
-    return ctx->place[ctx->world.rank].node;
+    return ctx == NULL ? -1 : ctx->place[ctx->world.rank].node;
 }
 
 int tutti_node_count(const tutti_ctx *ctx)
 {
-    return ctx->node_count;
+    return ctx == NULL ? 0 : ctx->node_count;
 }
 
 int tutti_device(const tutti_ctx *ctx)
 {
-    return ctx->dev_ops->ordinal(ctx->dev);
+    return ctx == NULL ? -1 : ctx->dev_ops->ordinal(ctx->dev);
 }

@@ -191,12 +191,12 @@ tutti_status tutti_ckpt_open(tutti_ctx *ctx, const char *dir, int64_t step,
 
 int64_t tutti_ckpt_step(const tutti_ckpt_reader *rd)
 {
-    return rd->src.m.step;
+    return rd == NULL ? -1 : rd->src.m.step;
 }
 
 int tutti_ckpt_world(const tutti_ckpt_reader *rd)
 {
-    return rd->src.m.world;
+    return rd == NULL ? 0 : rd->src.m.world;
 }
 
 /* By its name, else as this rank's own among those kept per rank; NULL: neither. */

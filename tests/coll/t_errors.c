@@ -453,12 +453,30 @@ static void host_scalars(void **state)
     TT_ASSERT_RANKS(3, "2,1", scalars_body, NULL);
 }
 
+/* A rank that is in no communicator, or whose tutti_init failed, may ask all the same. */
+static void nothing(void **state)
+{
+    (void)state;
+    assert_null(tutti_world(NULL));
+    assert_int_equal(tutti_rank(NULL), -1);
+    assert_int_equal(tutti_size(NULL), 0);
+    assert_string_equal(tutti_comm_name(NULL), "none");
+    assert_int_equal(tutti_local_rank(NULL), -1);
+    assert_int_equal(tutti_local_size(NULL), 0);
+    assert_int_equal(tutti_node(NULL), -1);
+    assert_int_equal(tutti_node_count(NULL), 0);
+    assert_int_equal(tutti_device(NULL), -1);
+    assert_int_equal(tutti_ckpt_step(NULL), -1);
+    assert_int_equal(tutti_ckpt_world(NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arguments),
         cmocka_unit_test(groups_refuse),
         cmocka_unit_test(groups_left),
+        cmocka_unit_test(nothing),
         cmocka_unit_test(host_scalars),
         cmocka_unit_test(mismatches),
         cmocka_unit_test(mismatches_between_nodes),

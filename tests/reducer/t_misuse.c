@@ -106,6 +106,7 @@ static void refused_body(tt_rank *r)
     TT_EXPECT(r, tutti_reducer_absent(red, &three, 1, inl) == TUTTI_ERR_STATE && says("\"w3\""));
     TT_EXPECT(r, tutti_reducer_ready(red, &none, 1, inl) == TUTTI_ERR_ARG);
     TT_EXPECT(r, tutti_reducer_ready(red, NULL, 1, inl) == TUTTI_ERR_ARG);
+    TT_EXPECT(r, tutti_reducer_ready(red, &three, SIZE_MAX, inl) == TUTTI_ERR_ARG);
     TT_EXPECT_OK(r, tutti_reducer_ready(red, rest, 4, inl));
     TT_EXPECT(r, tutti_reducer_begin(red, 1, 2, inl) == TUTTI_ERR_STATE && says("\"w2\""));
     TT_EXPECT(r, tutti_reducer_wait(red, inl) == TUTTI_ERR_STATE);

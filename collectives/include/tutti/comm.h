@@ -31,7 +31,7 @@ typedef struct tutti_comm_opts {
     }
 
 /*
- * The communicator of all ranks of the job, borrowed from the context.
+ * The communicator of all ranks of the job, borrowed from the context; NULL of NULL.
  * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
  * allowed.
  */
@@ -39,6 +39,7 @@ TUTTI_API tutti_comm *tutti_world(const tutti_ctx *ctx);
 
 /*
  * This rank within the communicator, the number of its ranks, and its name (borrowed, never NULL).
+ * Of NULL, which a rank that joined none has: -1, 0 and "none".
  * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
  * allowed.
  */

@@ -125,7 +125,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_open(tutti_ctx *ctx, const cha
                                                        int64_t step, tutti_ckpt_reader **rd_out);
 
 /*
- * The step of an open checkpoint and the number of ranks that wrote it.
+ * The step of an open checkpoint and the number of ranks that wrote it; -1 and 0 of NULL.
  * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
  * allowed.
  */

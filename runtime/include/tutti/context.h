@@ -85,8 +85,8 @@ TUTTI_API void tutti_threads_destroy(tutti_threads *threads);
 /*
  * Where this rank is: its index among the ranks of its node and their number; its node's index
  * (nodes are numbered by their first rank) and their number; its CUDA ordinal, -1 on the host
- * backend. Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a
- * failure: allowed.
+ * backend. Of NULL: -1, numbers 0. Collective: no. Blocks: no. Stream: none. Threads: any.
+ * Graph-capture: allowed. After a failure: allowed.
  */
 TUTTI_API int tutti_local_rank(const tutti_ctx *ctx);
 TUTTI_API int tutti_local_size(const tutti_ctx *ctx);

@@ -149,6 +149,7 @@ static void neighbours_become_one_run(void **state)
 /* Their sum would come out as 0: no arena, and gradients that lie nowhere. */
 static void a_total_that_overflows(void **state)
 {
+    char name[] = "p";
     model m = {0};
     (void)state;
 
@@ -156,7 +157,7 @@ static void a_total_that_overflows(void **state)
     m.red.nparams = 4;
     m.red.bucket_bytes = m.red.first_bucket_bytes = 1 << 20;
     for (int id = 0; id < 4; id++)
-        m.param[id] = (tt_red_param){.name = (char[]){"p"},
+        m.param[id] = (tt_red_param){.name = name,
                                      .dtype = TUTTI_FLOAT32,
                                      .count = (size_t)1 << 60,
                                      .bytes = (size_t)1 << 62,

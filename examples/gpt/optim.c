@@ -56,7 +56,7 @@ double clip_factor(const tutti_piece *pieces, size_t n)
     for (size_t i = 0; i < n; i++)
         sum += sum_of_squares(pieces[i].grad, (size_t)pieces[i].count);
     norm = sqrt(sum);
-    return norm > 1 ? 1 / norm : 1;
+    return norm <= 1 ? 1 : 1 / norm;
 }
 
 /* Both corrections for the zeros that m and v begin with are in `rate` and `v_scale`. Decay is

@@ -77,14 +77,20 @@ static int average_gradients(run *r, float *loss)
     return status;
 }
 
-static void update_weights(run *r)
+/* Not by what is no number (the same on every rank): weights that it spoilt would be saved. */
+static int update_weights(run *r, float loss)
 {
     const double rate = learning_rate(r->options->lr, r->step, r->options->steps);
     const double scale = clip_factor(r->pieces, r->piece_count);
 
+    if (!isfinite(loss))
+        return run_agree(r, "the loss is not a finite number: try a lower --lr");
+    if (!(scale > 0))
+        return run_agree(r, "the gradients are not finite numbers: try a lower --lr");
     adamw_update(&r->optimizer, r->pieces, r->piece_count, (adamw_step){r->step, rate, scale});
     r->step++;
     report_lap(&r->report, PHASE_OPTIMIZER);
+    return 0;
 }
 
 /* The boundary of a step: what all ranks agreed to do, and the checkpoints that are due. */
@@ -109,12 +115,11 @@ static int one_step(run *r, bool *stop_out)
     float loss;
     int status = average_gradients(r, &loss);
 
+    if (status == 0)
+        status = update_weights(r, loss);
     if (status != 0)
         return status;
-    update_weights(r);
     report_step(&r->report, r->step, (double)loss);
-    if (!isfinite(loss)) /* the same value on every rank */
-        return run_agree(r, "the loss is not a finite number: try a lower --lr");
     return end_step(r, stop_out);
 }
 

@@ -147,7 +147,7 @@ static tutti_status check_stream(const tt_call *call)
                        "MPI_THREAD_MULTIPLE, let tutti_init initialise MPI, or use the inline "
                        "stream",
                        tt_kind_name(call->kind), call->comm->name, ctx->boot->thread_level);
-    return TUTTI_OK;
+    return leaves_node ? tt_ctx_check_thread(ctx, tt_kind_name(call->kind)) : TUTTI_OK;
 }
 
 static tutti_status check_root(const tt_call *call)

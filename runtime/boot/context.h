@@ -84,6 +84,10 @@ tutti_status tt_ctx_fail(tutti_ctx *ctx, tutti_status status);
 #define tt_ctx_fail(ctx, status) ((void)tt_ctx_fail(ctx, status), (status))
 #endif
 
+/* OK, or UNSUPPORTED in a thread that may not send messages: where MPI offers less than
+ * MPI_THREAD_MULTIPLE, only the one that made the context does, which hears of failures too. */
+tutti_status tt_ctx_check_thread(const tutti_ctx *ctx, const char *what);
+
 /* Lets messages move where there is no progress thread. Cheap where there is one. */
 void tt_ctx_poll(tutti_ctx *ctx);
 

@@ -66,6 +66,8 @@ static tutti_status exchange(tt_group *group, const char *what, const void *mine
 {
     tt_xchg *x = NULL;
     TT_TRY(tt_ctx_check(group->ctx));
+    if (group->size > 1)
+        TT_TRY(tt_ctx_check_thread(group->ctx, what));
     TT_TRY(tt_xchg_start(group, TT_CH_CONTROL, what, mine, bytes, group->ctx->timeout_s, &x));
     tt_ctx_is_in(group->ctx, what);
     tutti_status status = wait_for(group, x);

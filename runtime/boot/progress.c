@@ -304,6 +304,17 @@ free_in:
     return status;
 }
 
+tutti_status tt_ctx_check_thread(const tutti_ctx *ctx, const char *what)
+{
+    const tt_progress *p = ctx->progress;
+    if (p == NULL || ctx->boot->any_thread || pthread_equal(p->owner, pthread_self()))
+        return TUTTI_OK;
+    return tt_fail(TUTTI_ERR_UNSUPPORTED,
+                   "%s: MPI was initialised with %s, so only the thread that called tutti_init may "
+                   "make calls that send messages; ask for MPI_THREAD_MULTIPLE",
+                   what, ctx->boot->thread_level);
+}
+
 void tt_ctx_poll(tutti_ctx *ctx)
 {
     tt_progress *p = ctx->progress;

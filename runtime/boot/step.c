@@ -178,6 +178,7 @@ tutti_status tutti_step(tutti_ctx *ctx, int64_t step, uint32_t *todo_out)
     if (step < 0)
         return tt_fail(TUTTI_ERR_ARG, "tutti_step: step %lld is below 0", (long long)step);
     tt_step *mine = &ctx->progress->step;
+    TT_TRY(tt_ctx_check_thread(ctx, "tutti_step"));
     tt_ctx_is_in(ctx, "tutti_step");
     tutti_status status = await_last(ctx, mine);
     tt_ctx_is_in(ctx, NULL);

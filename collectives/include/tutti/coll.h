@@ -21,11 +21,11 @@
  *
  * All of them, unless said otherwise:
  * Errors: ARG (nothing was done; where other ranks may wait for the call the context is failed and
- * they are told), UNSUPPORTED (a host stream across nodes, or for send and recv at all, without
- * MPI_THREAD_MULTIPLE), MISMATCH, TIMEOUT, REMOTE. Collective: yes, over comm. Blocks:
- * inline stream host, else no. Stream: ordered on `stream`. Threads: one at a time per
- * communicator, in the same order on all ranks. Graph-capture: allowed (CUDA). After a failure:
- * refused.
+ * they are told), UNSUPPORTED (without MPI_THREAD_MULTIPLE, for calls across nodes and send and
+ * recv: a host stream, or another thread than the one that called tutti_init), MISMATCH, TIMEOUT,
+ * REMOTE. Collective: yes, over comm. Blocks: inline stream host, else no. Stream: ordered on
+ * `stream`. Threads: one at a time per communicator, in the same order on all ranks. Graph-capture:
+ * allowed (CUDA). After a failure: refused.
  */
 #ifndef TUTTI_COLL_H
 #define TUTTI_COLL_H

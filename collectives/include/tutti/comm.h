@@ -4,6 +4,9 @@
  *
  * World rank i is rank i of the caller's MPI communicator, always. Calls on one communicator are
  * carried out in the order of issue, whatever their streams; ranks issue them in the same order.
+ *
+ * Without MPI_THREAD_MULTIPLE only the thread that called tutti_init may make the calls that block
+ * the host for other ranks; elsewhere they are UNSUPPORTED.
  */
 #ifndef TUTTI_COMM_H
 #define TUTTI_COMM_H

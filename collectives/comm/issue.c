@@ -96,6 +96,8 @@ tutti_status tt_issue(tt_call *calls, size_t n)
     tt_call *scratch = NULL;
     if (n > 1)
         status = tt_calloc(n, sizeof *scratch, &scratch);
+    if (status != TUTTI_OK)
+        status = tt_ctx_fail(calls[0].comm->ctx, status); /* the others may issue theirs */
     for (size_t i = 0; i < n && status == TUTTI_OK; i++)
         status = compare(&calls[i]);
     if (status != TUTTI_OK) {

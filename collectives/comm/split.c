@@ -90,13 +90,15 @@ static tutti_status make_part(tutti_comm *comm, const member *members, int n, in
     if (group.size == 0)
         return TUTTI_OK;
     group.id = first_id + (uint32_t)index;
-    TT_TRY(tt_calloc((size_t)group.size, sizeof(int), &group.world));
+    tutti_status status = tt_calloc((size_t)group.size, sizeof(int), &group.world);
+    if (status != TUTTI_OK)
+        return tt_ctx_fail(comm->ctx, status); /* the others go on to make theirs */
     for (int i = 0; i < group.size; i++) {
         group.world[i] = comm->group.world[members[first + i].rank];
         if (members[first + i].rank == comm->group.rank)
             group.rank = i;
     }
-    tutti_status status = tt_comm_create(comm->ctx, &group, opts, comm_out);
+    status = tt_comm_create(comm->ctx, &group, opts, comm_out);
     free(group.world);
     return status;
 }

@@ -5,7 +5,8 @@
  * member knows that all came and that they meant the same call.
  *
  * What the members agree on (a worst status, blobs of equal size, fresh ids) is computed by each
- * from the same gathered data, so they cannot differ.
+ * from the same gathered data, so they cannot differ. What goes wrong on one member alone (no
+ * memory for the data) cannot be agreed on any more: it fails the context, and the others hear it.
  */
 #include "boot/exchange.h"
 
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #include "boot/internal.h"
+#include "core/clock.h"
 
 void tt_blobs_free(tt_blobs *blobs)
 {
@@ -23,11 +25,15 @@ void tt_blobs_free(tt_blobs *blobs)
 }
 
 /* Codes from -20 on say that the communicator is lost; then the context must say so too. What all
- * ranks find in the same data needs no telling: each marks its own context, with the same text. */
+ * ranks of the job find in the same data needs no telling: each marks its own context, with the
+ * same text. What a part of them finds, the others must hear. */
 static tutti_status settle(tt_group *group, tutti_status status)
 {
-    if (status <= TUTTI_ERR_TIMEOUT)
-        tt_ctx_mark_failed(group->ctx, status);
+    if (status > TUTTI_ERR_TIMEOUT)
+        return status;
+    if (group->size < group->ctx->world.size)
+        return tt_ctx_fail(group->ctx, status);
+    tt_ctx_mark_failed(group->ctx, status);
     return status;
 }
 
@@ -68,9 +74,11 @@ static tutti_status exchange(tt_group *group, const char *what, const void *mine
     TT_TRY(tt_ctx_check(group->ctx));
     if (group->size > 1)
         TT_TRY(tt_ctx_check_thread(group->ctx, what));
-    TT_TRY(tt_xchg_start(group, TT_CH_CONTROL, what, mine, bytes, group->ctx->timeout_s, &x));
     tt_ctx_is_in(group->ctx, what);
-    tutti_status status = wait_for(group, x);
+    tutti_status status =
+        tt_xchg_start(group, TT_CH_CONTROL, what, mine, bytes, group->ctx->timeout_s, &x);
+    if (status == TUTTI_OK)
+        status = wait_for(group, x);
     if (status != TUTTI_OK) {
         tt_xchg_cancel(x);
         status = end_failed(group->ctx, status);
@@ -78,7 +86,8 @@ static tutti_status exchange(tt_group *group, const char *what, const void *mine
     tt_ctx_is_in(group->ctx, NULL);
     if (status != TUTTI_OK)
         return status;
-    return settle(group, tt_xchg_finish(x, out));
+    status = tt_xchg_finish(x, out);
+    return status == TUTTI_ERR_MISMATCH ? settle(group, status) : tt_ctx_fail(group->ctx, status);
 }
 
 tutti_status tt_all_gather_blobs(tt_group *group, const char *what, const void *mine, size_t bytes,
@@ -115,7 +124,7 @@ tutti_status tt_bcast_blob(tt_group *group, const char *what, int root, const vo
     tt_blobs_free(&blobs);
     if (copy.failed) {
         tt_buf_free(&copy);
-        return tt_fail_more(TUTTI_ERR_NO_MEMORY, "%s", what);
+        return tt_ctx_fail(group->ctx, tt_fail_more(TUTTI_ERR_NO_MEMORY, "%s", what));
     }
     *out = copy;
     return TUTTI_OK;

@@ -470,6 +470,34 @@ static void nothing(void **state)
     assert_int_equal(tutti_ckpt_world(NULL), 0);
 }
 
+/* What the ranks of a part find out among themselves, the rest of the job hears of. */
+static void part_body(tt_rank *r)
+{
+    tutti_comm *part;
+    double value = 1;
+    char text[2048];
+    tutti_status status;
+    TT_EXPECT_OK(r, tutti_comm_split(r->comm, r->rank < 2 ? 0 : 1, 0, NULL, &part));
+    if (r->rank == 0)
+        status = tutti_barrier(part);
+    else if (r->rank == 1)
+        status = tutti_all_reduce_host(part, &value, 1, TUTTI_SUM);
+    else
+        status = tutti_barrier(r->comm);
+    TT_EXPECT(r, status == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(r, tutti_ctx_error(r->ctx, text, sizeof text) == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(r, strstr(text, "ranks are in different calls") != NULL);
+    r->ctx = NULL;
+}
+
+static void part_fails(void **state)
+{
+    (void)state;
+    setenv("TUTTI_TIMEOUT", "5", 1);
+    TT_ASSERT_RANKS(3, "2,1", part_body, NULL);
+    unsetenv("TUTTI_TIMEOUT");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -482,6 +510,7 @@ int main(void)
         cmocka_unit_test(mismatches_between_nodes),
         cmocka_unit_test(refusals),
         cmocka_unit_test(late_rank),
+        cmocka_unit_test(part_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

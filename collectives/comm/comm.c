@@ -47,8 +47,6 @@ static tutti_status name_comm(tutti_comm *comm, const tutti_comm_opts *opts)
     char name[32];
     if (opts != NULL && opts->name != NULL)
         return tt_strdup(opts->name, &comm->name);
-    if (comm->group.id == comm->ctx->world.id)
-        return tt_strdup("world", &comm->name);
     snprintf(name, sizeof name, "world.%u", (unsigned)comm->group.id);
     return tt_strdup(name, &comm->name);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/comm.h"
 #include "core/mem.h"
@@ -24,10 +25,15 @@ static tutti_status make_world(tutti_ctx *ctx)
     }
     TT_TRY(tt_agree(&ctx->world, "tutti_init, world communicator", status));
     tt_ctx_set_last_seen(ctx, last_seen);
+    /* Ids of its own: exchanges of the context (tutti_step, checkpoints) may run in another thread
+     * than those of the program. */
+    tt_group group = ctx->world;
+    TT_TRY(tt_group_new_ids(&ctx->world, 1, &group.id));
+    memset(group.round, 0, sizeof group.round);
     opts.name = "world";
     if ((ctx->flags & TUTTI_INIT_REPRODUCIBLE) != 0)
         opts.flags |= TUTTI_COMM_REPRODUCIBLE;
-    return tt_comm_create(ctx, &ctx->world, &opts, &upper->world);
+    return tt_comm_create(ctx, &group, &opts, &upper->world);
 }
 
 /* Communicators before the context: their work runs on its streams and bootstrap. */

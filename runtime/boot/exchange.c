@@ -178,22 +178,52 @@ tutti_status(tt_agree)(tt_group *group, const char *what, tutti_status mine)
     return settle(group, status);
 }
 
-tutti_status tt_group_new_ids(tt_group *group, uint32_t n, uint32_t *first_out)
+/* What the members propose: the highest, and whether all propose that. */
+static tutti_status compare_proposals(tt_group *group, uint32_t mine, uint32_t *highest_out,
+                                      bool *equal_out)
 {
-    tutti_ctx *ctx = group->ctx;
     tt_blobs blobs = {0};
-    uint32_t mine = atomic_load(&ctx->next_group_id), first = 0;
     TT_TRY(exchange(group, "choice of a group id", &mine, sizeof mine, &blobs));
+    *highest_out = mine;
+    *equal_out = true;
     for (int i = 0; i < blobs.n; i++) {
         tt_buf view = tt_buf_view(tt_blob(&blobs, i), tt_blob_bytes(&blobs, i));
         uint32_t theirs = tt_buf_get_u32(&view);
-        first = theirs > first ? theirs : first;
+        *equal_out = *equal_out && theirs == mine;
+        *highest_out = theirs > *highest_out ? theirs : *highest_out;
     }
     tt_blobs_free(&blobs);
-    if (((uint64_t)first + n) * TT_TAGS_PER_GROUP >= ctx->boot->tag_limit)
-        return tt_fail(TUTTI_ERR_UNSUPPORTED, "more than %u communicators in one job",
-                       ctx->boot->tag_limit / TT_TAGS_PER_GROUP);
-    atomic_store(&ctx->next_group_id, first + n);
-    *first_out = first;
     return TUTTI_OK;
+}
+
+/* A rank proposes ids that it takes from its counter at once, so no other thread of it can propose
+ * the same; they are chosen when all members propose them. Else all go on from the highest, and the
+ * second round agrees, unless other threads of the ranks choose over other groups meanwhile: then
+ * each group pauses for a time of its own, the same on all its members. */
+tutti_status tt_group_new_ids(tt_group *group, uint32_t n, uint32_t *first_out)
+{
+    enum { ROUNDS = 64, STEPS_MAX = 10 };
+    const int64_t pause_ns = 200000;
+    tutti_ctx *ctx = group->ctx;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint32_t mine = atomic_fetch_add(&ctx->next_group_id, n), highest = 0;
+        bool equal = false;
+        TT_TRY(compare_proposals(group, mine, &highest, &equal));
+        if (((uint64_t)highest + n) * TT_TAGS_PER_GROUP >= ctx->boot->tag_limit)
+            return tt_fail(TUTTI_ERR_UNSUPPORTED,
+                           "more than %u communicators and registrations in one job",
+                           ctx->boot->tag_limit / TT_TAGS_PER_GROUP);
+        if (equal) {
+            *first_out = mine;
+            return TUTTI_OK;
+        }
+        for (uint32_t next = atomic_load(&ctx->next_group_id);
+             next < highest + n &&
+             !atomic_compare_exchange_weak(&ctx->next_group_id, &next, highest + n);)
+            ;
+        if (round > 0)
+            tt_sleep_ns(pause_ns * (int64_t)((group->id * 2654435761u >> round % 16) %
+                                             (1u << tt_min_size(round, STEPS_MAX))));
+    }
+    return tt_fail(TUTTI_ERR_INTERNAL, "the ranks of a group do not find an id for another one");
 }

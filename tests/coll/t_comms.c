@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators: who is in them, in which order, how long they live; host scalars on them. */
+#include <pthread.h>
+
 #include "coll_ref.h"
+#include "comm/comm.h"
 
 static void orders_body(tt_rank *r)
 {
@@ -119,9 +122,47 @@ static void scalars(void **state)
     TT_ASSERT_RANKS(1, one, scalars_body, one);
 }
 
+enum { EACH = 40 };
+
+typedef struct splitter {
+    tutti_comm *of, *made[EACH];
+    tutti_status status;
+} splitter;
+
+static void *split_often(void *arg)
+{
+    splitter *s = arg;
+    for (int i = 0; i < EACH && s->status == TUTTI_OK; i++)
+        s->status = tutti_comm_split(s->of, 0, 0, NULL, &s->made[i]);
+    return NULL;
+}
+
+/* Two threads of every rank, each with a communicator of its own: what they make at the same time
+ * must not be taken for each other. */
+static void two_threads_body(tt_rank *r)
+{
+    splitter s[2] = {{.of = NULL}, {.of = NULL}};
+    pthread_t thread;
+    for (int i = 0; i < 2; i++)
+        TT_EXPECT_OK(r, tutti_comm_split(r->comm, 0, 0, NULL, &s[i].of));
+    TT_EXPECT(r, pthread_create(&thread, NULL, split_often, &s[0]) == 0);
+    split_often(&s[1]);
+    pthread_join(thread, NULL);
+    TT_EXPECT(r, s[0].status == TUTTI_OK && s[1].status == TUTTI_OK);
+    for (int i = 0; i < EACH; i++)
+        for (int k = 0; k < EACH; k++)
+            TT_EXPECT(r, s[0].made[i]->group.id != s[1].made[k]->group.id);
+}
+
+static void two_threads(void **state)
+{
+    (void)state;
+    TT_ASSERT_RANKS(3, NULL, two_threads_body, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(orders), cmocka_unit_test(many),
-                                       cmocka_unit_test(scalars)};
+                                       cmocka_unit_test(scalars), cmocka_unit_test(two_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,8 @@
  *
  * Signals belong to the process and contexts do not: handlers are installed with the first context
  * that wants them and taken back with the last, calling what was there before. They count; each
- * context compares with the count it began with.
+ * context compares with the count it began with. A handler that the program has put over ours is
+ * left alone, and with it ours, which it may call: the next context finds both and adds nothing.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -26,8 +27,15 @@ static struct {
     pthread_mutex_t lock;
     int users;
     struct sigaction before[STOP_SIGNALS];
+    struct sigaction above[STOP_SIGNALS]; /* handlers that were left over ours */
 } handlers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static _Atomic uint32_t signals_seen;
+
+static bool is_program_handler(const struct sigaction *action)
+{
+    return (action->sa_flags & SA_SIGINFO) != 0 ||
+           (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
+}
 
 static void on_signal(int signal, siginfo_t *info, void *context)
 {
@@ -38,9 +46,21 @@ static void on_signal(int signal, siginfo_t *info, void *context)
             continue;
         if ((before->sa_flags & SA_SIGINFO) != 0)
             before->sa_sigaction(signal, info, context);
-        else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN)
+        else if (is_program_handler(before))
             before->sa_handler(signal);
     }
+}
+
+static bool is_ours(const struct sigaction *action)
+{
+    return (action->sa_flags & SA_SIGINFO) != 0 && action->sa_sigaction == on_signal;
+}
+
+/* Still there from an earlier context: being called from itself would never end. */
+static bool is_in_place(int i, const struct sigaction *now)
+{
+    return is_ours(now) ||
+           (is_program_handler(now) && now->sa_handler == handlers.above[i].sa_handler);
 }
 
 static void install_handlers(void)
@@ -49,14 +69,17 @@ static void install_handlers(void)
     sigemptyset(&action.sa_mask);
     pthread_mutex_lock(&handlers.lock);
     for (int i = 0; handlers.users == 0 && i < STOP_SIGNALS; i++) {
-        sigaction(stop_signals[i], NULL, &handlers.before[i]);
+        struct sigaction now;
+        sigaction(stop_signals[i], NULL, &now);
+        if (is_in_place(i, &now))
+            continue;
+        handlers.before[i] = now;
         sigaction(stop_signals[i], &action, NULL);
     }
     handlers.users++;
     pthread_mutex_unlock(&handlers.lock);
 }
 
-/* A handler that the program has put over ours since then is left alone. */
 static void remove_handlers(void)
 {
     pthread_mutex_lock(&handlers.lock);
@@ -64,7 +87,8 @@ static void remove_handlers(void)
     for (int i = 0; handlers.users == 0 && i < STOP_SIGNALS; i++) {
         struct sigaction now;
         sigaction(stop_signals[i], NULL, &now);
-        if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_signal)
+        handlers.above[i] = is_ours(&now) ? (struct sigaction){0} : now;
+        if (is_ours(&now))
             sigaction(stop_signals[i], &handlers.before[i], NULL);
     }
     pthread_mutex_unlock(&handlers.lock);

@@ -292,6 +292,39 @@ static void signals_ask_to_stop(void **state)
     on_ranks(2, NULL, no_stop, NULL); /* an old signal is not for a new context */
 }
 
+static struct sigaction below;
+static void handler_above(int signal)
+{
+    if (atomic_fetch_add(&chained, 1) < 10) /* a circle would not end */
+        below.sa_sigaction(signal, NULL, NULL);
+}
+
+/* The program puts a handler over ours that calls it, and leaves it there or takes it away, after
+ * our last context has gone. */
+static void put_above(tt_rank *r)
+{
+    struct sigaction above = {.sa_handler = handler_above};
+    if (r->rank == 0)
+        sigaction(SIGUSR2, &above, &below);
+    TT_EXPECT_OK(r, tt_barrier(&r->ctx->world, "the handler is in place"));
+}
+
+static void signals_of_layered_handlers(void **state)
+{
+    int which = 2;
+    (void)state;
+    on_ranks(2, NULL, put_above, NULL);
+    for (int round = 0; round < 2; round++) {
+        atomic_store(&chained, 0);
+        on_ranks(2, NULL, signalled, &which);
+        assert_int_equal(chained, round == 0 ? 1 : 0);
+        sigaction(SIGUSR2, &below, NULL);
+    }
+    signal(SIGUSR2, SIG_DFL);
+    on_ranks(2, NULL, signalled, &which);
+    signal(SIGUSR2, SIG_DFL);
+}
+
 static void device_names_collide(void **state)
 {
     static const char *const none[] = {"", "", "", ""}, *const two[] = {"a", "", "b", "b"},
@@ -363,6 +396,7 @@ int main(void)
         cmocka_unit_test(waits_have_limits),
         cmocka_unit_test(time_outs_say_where_ranks_were),
         cmocka_unit_test(signals_ask_to_stop),
+        cmocka_unit_test(signals_of_layered_handlers),
         cmocka_unit_test(device_names_collide),
         cmocka_unit_test(settings_are_compared),
     };

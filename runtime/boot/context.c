@@ -27,6 +27,7 @@ typedef struct hook {
 } hook;
 
 struct tt_hooks {
+    pthread_mutex_t lock; /* another thread may register one while tutti_step runs them */
     hook *list;
     size_t n, cap;
 };
@@ -129,8 +130,10 @@ tutti_status tt_context_create(const tutti_init_opts *opts, tutti_ctx **ctx_out)
     atomic_store(&ctx->last_step, -1);
     settings_of_init(ctx);
     tutti_status status = tt_calloc(1, sizeof *ctx->hooks, &ctx->hooks);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
+        pthread_mutex_init(&ctx->hooks->lock, NULL);
         status = join(opts, &ctx->boot);
+    }
     if (status != TUTTI_OK)
         goto destroy_ctx;
     tt_log_identity(ctx->boot->rank, ctx->boot->size);
@@ -161,8 +164,10 @@ void tt_context_destroy(tutti_ctx *ctx)
     tt_exit_unwatch(ctx);
     if (ctx->boot != NULL)
         ctx->boot->ops->destroy(ctx->boot, atomic_load(&ctx->failed) != 0);
-    if (ctx->hooks != NULL)
+    if (ctx->hooks != NULL) {
+        pthread_mutex_destroy(&ctx->hooks->lock);
         free(ctx->hooks->list);
+    }
     free(ctx->hooks);
     free(ctx->place);
     free(ctx->world.world);
@@ -220,19 +225,36 @@ const char *tt_ctx_rank_name(const tutti_ctx *ctx, int world_rank, char *buf, si
 
 void *tt_ctx_hook_find(tutti_ctx *ctx, const char *key)
 {
-    for (size_t i = 0; i < ctx->hooks->n; i++)
-        if (strcmp(ctx->hooks->list[i].key, key) == 0)
-            return ctx->hooks->list[i].arg;
-    return NULL;
+    tt_hooks *hooks = ctx->hooks;
+    void *arg = NULL;
+    pthread_mutex_lock(&hooks->lock);
+    for (size_t i = 0; i < hooks->n && arg == NULL; i++)
+        if (strcmp(hooks->list[i].key, key) == 0)
+            arg = hooks->list[i].arg;
+    pthread_mutex_unlock(&hooks->lock);
+    return arg;
 }
 
 tutti_status tt_ctx_hook_add(tutti_ctx *ctx, const char *key, tt_step_hook run,
                              tt_ctx_free_fn free_fn, void *arg)
 {
     tt_hooks *hooks = ctx->hooks;
-    TT_TRY(tt_grow(&hooks->list, &hooks->cap, hooks->n + 1, sizeof *hooks->list));
-    hooks->list[hooks->n++] = (hook){key, run, free_fn, arg};
-    return TUTTI_OK;
+    pthread_mutex_lock(&hooks->lock);
+    tutti_status status = tt_grow(&hooks->list, &hooks->cap, hooks->n + 1, sizeof *hooks->list);
+    if (status == TUTTI_OK)
+        hooks->list[hooks->n++] = (hook){key, run, free_fn, arg};
+    pthread_mutex_unlock(&hooks->lock);
+    return status;
+}
+
+static bool hook_at(tt_hooks *hooks, size_t i, hook *out)
+{
+    pthread_mutex_lock(&hooks->lock);
+    bool found = i < hooks->n;
+    if (found)
+        *out = hooks->list[i];
+    pthread_mutex_unlock(&hooks->lock);
+    return found;
 }
 
 /* All run, also after a failure of one: each has its own collective part, and the others must not
@@ -241,8 +263,9 @@ tutti_status tt_ctx_hooks_run(tutti_ctx *ctx, int64_t step)
 {
     tutti_status first = TUTTI_OK;
     char text[TT_ERROR_TEXT_MAX];
-    for (size_t i = 0; i < ctx->hooks->n; i++) {
-        tutti_status status = ctx->hooks->list[i].run(ctx, ctx->hooks->list[i].arg, step);
+    hook h;
+    for (size_t i = 0; hook_at(ctx->hooks, i, &h); i++) {
+        tutti_status status = h.run(ctx, h.arg, step);
         if (status != TUTTI_OK && first == TUTTI_OK) {
             first = status;
             snprintf(text, sizeof text, "%s", tutti_last_error());

@@ -457,7 +457,10 @@ void tutti_expect_quiet(tutti_ctx *ctx, double seconds)
         return;
     int64_t quiet_ns = (int64_t)((seconds < most ? seconds : most) * 1e9);
     take_quiet(ctx, quiet_ns);
-    atomic_store(&ctx->progress->quiet_ns, quiet_ns);
+    int64_t untold = atomic_load(&ctx->progress->quiet_ns);
+    while (untold < quiet_ns &&
+           !atomic_compare_exchange_weak(&ctx->progress->quiet_ns, &untold, quiet_ns))
+        ;
     tt_progress_kick(ctx);
     tt_ctx_poll(ctx);
 }

@@ -18,10 +18,14 @@
 tutti_status tt_thread_start(pthread_t *thread_out, const char *name, void *(*fn)(void *),
                              void *arg)
 {
+    /* these tell of a fault in the thread itself: blocked, they kill past any handler */
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
     sigset_t all, old;
     char short_name[16]; /* the kernel's limit */
     pthread_t thread;
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        sigdelset(&all, faults[i]);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int err = pthread_create(&thread, NULL, fn, arg);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -14,7 +14,7 @@
 #include "core/status.h"
 
 tutti_status tt_thread_start(pthread_t *thread_out, const char *name, void *(*fn)(void *),
-                             void *arg); /* signals blocked in it */
+                             void *arg); /* signals blocked in it, save those of its own faults */
 
 /* Sleeps while *word == seen, at most `ns`; may wake early. Works across processes. */
 void tt_futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t ns);

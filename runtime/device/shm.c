@@ -16,13 +16,15 @@
  * Memory of the caller is shared by filling a segment with its content and moving the mapping over
  * it (mremap), which keeps the address and never shows a page without its content. If that fails
  * half way, the kernel may have removed the old pages: they are made anew from the copy.
+ *
+ * Threads of one process share the creator's mapping, which they find by its number in a list, and
+ * not by its address: in a failed context the creator may have closed it.
  */
 #include "device/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +43,55 @@
 #endif
 
 static const size_t reserve_step = (size_t)64 << 20; /* a signal repeats at most this much */
+
+struct tt_shm_mapping {
+    tt_shm_mapping *next;
+    uint64_t number;
+    int users;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    tt_shm_mapping *list;
+    uint64_t numbers; /* given so far */
+} mappings = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void mapping_list(tt_shm_mapping *mapping)
+{
+    pthread_mutex_lock(&mappings.lock);
+    mapping->users = 1;
+    mapping->number = ++mappings.numbers;
+    mapping->next = mappings.list;
+    mappings.list = mapping;
+    pthread_mutex_unlock(&mappings.lock);
+}
+
+/* One more user of it; NULL if it is gone. */
+static tt_shm_mapping *mapping_use(uint64_t number)
+{
+    pthread_mutex_lock(&mappings.lock);
+    tt_shm_mapping *mapping = mappings.list;
+    while (mapping != NULL && mapping->number != number)
+        mapping = mapping->next;
+    if (mapping != NULL)
+        mapping->users++;
+    pthread_mutex_unlock(&mappings.lock);
+    return mapping;
+}
+
+/* True for the last user, who is to unmap and free it. */
+static bool mapping_leave(tt_shm_mapping *mapping)
+{
+    pthread_mutex_lock(&mappings.lock);
+    bool last = --mapping->users == 0;
+    for (tt_shm_mapping **at = &mappings.list; last && *at != NULL; at = &(*at)->next)
+        if (*at == mapping) {
+            *at = mapping->next;
+            break;
+        }
+    pthread_mutex_unlock(&mappings.lock);
+    return last;
+}
 
 static size_t page_size(void)
 {
@@ -223,7 +274,7 @@ static void describe(const tt_shm *shm, const struct stat *st, tt_shm_handle *ha
     handle->inode = st->st_ino;
     handle->bytes = shm->bytes;
     handle->base = (uint64_t)(uintptr_t)shm->base;
-    handle->refs = (uint64_t)(uintptr_t)shm->refs;
+    handle->mapping = shm->mapping != NULL ? shm->mapping->number : 0;
     handle->process = process_id();
 }
 
@@ -254,33 +305,33 @@ tutti_status tt_shm_create(size_t bytes, void *at, tt_shm *shm_out, tt_shm_handl
     if (status == TUTTI_OK && fstat(shm.fd, &st) != 0)
         status = tt_fail_errno(TUTTI_ERR_IO, errno, "shared memory in %s", dir);
     if (status == TUTTI_OK && at == NULL)
-        status = tt_calloc(1, sizeof *shm.refs, &shm.refs);
+        status = tt_calloc(1, sizeof *shm.mapping, &shm.mapping);
     if (status != TUTTI_OK)
         goto close_file;
     status = place(&shm, at);
     if (status != TUTTI_OK)
         goto close_file;
-    if (shm.refs != NULL)
-        atomic_store(shm.refs, 1);
+    if (shm.mapping != NULL)
+        mapping_list(shm.mapping);
     describe(&shm, &st, handle_out);
     *shm_out = shm;
     return TUTTI_OK;
 
 close_file:
-    free((void *)shm.refs);
+    free(shm.mapping);
     close(shm.fd);
     return status;
 }
 
 static tutti_status attach_in_process(const tt_shm_handle *handle, tt_shm *shm_out)
 {
-    tt_shm shm = {.base = (void *)(uintptr_t)handle->base,
-                  .bytes = handle->bytes,
-                  .fd = -1,
-                  .refs = (_Atomic int *)(uintptr_t)handle->refs};
+    tt_shm shm = {.base = (void *)(uintptr_t)handle->base, .bytes = handle->bytes, .fd = -1};
 
-    if (shm.refs != NULL)
-        atomic_fetch_add(shm.refs, 1);
+    if (handle->mapping != 0) {
+        shm.mapping = mapping_use(handle->mapping);
+        if (shm.mapping == NULL)
+            return tt_fail(TUTTI_ERR_STATE, "shared memory: its rank has closed it already");
+    }
     *shm_out = shm;
     return TUTTI_OK;
 }
@@ -328,15 +379,15 @@ tutti_status tt_shm_attach(const tt_shm_handle *handle, tt_shm *shm_out)
     if (handle->process == process_id())
         return attach_in_process(handle, shm_out);
     TT_TRY(open_peer(handle, &fd));
-    status = tt_calloc(1, sizeof *shm.refs, &shm.refs);
+    status = tt_calloc(1, sizeof *shm.mapping, &shm.mapping);
     if (status == TUTTI_OK)
         status = map(fd, shm.bytes, &shm.base);
     close(fd);
     if (status != TUTTI_OK) {
-        free((void *)shm.refs);
+        free(shm.mapping);
         return status;
     }
-    atomic_store(shm.refs, 1);
+    mapping_list(shm.mapping);
     *shm_out = shm;
     return TUTTI_OK;
 }
@@ -351,9 +402,9 @@ void tt_shm_seal(tt_shm *shm)
 void tt_shm_close(tt_shm *shm)
 {
     tt_shm_seal(shm);
-    if (shm->refs != NULL && atomic_fetch_sub(shm->refs, 1) == 1) {
+    if (shm->mapping != NULL && mapping_leave(shm->mapping)) {
         munmap(shm->base, shm->bytes);
-        free((void *)shm->refs);
+        free(shm->mapping);
     }
     *shm = (tt_shm){0};
 }

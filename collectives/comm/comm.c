@@ -56,6 +56,7 @@ static tutti_status fill(tutti_comm *comm, const tt_group *group, const tutti_co
     tutti_ctx *ctx = comm->ctx;
     comm->group = *group;
     comm->group.ctx = ctx;
+    comm->group.world = NULL; /* an array of its own */
     comm->flags = opts != NULL ? opts->flags : 0;
     TT_TRY(tt_calloc((size_t)group->size, sizeof(int), &comm->group.world));
     memcpy(comm->group.world, group->world, (size_t)group->size * sizeof(int));

@@ -144,7 +144,7 @@ tutti_status tutti_all_reduce_host(tutti_comm *comm, double *values, size_t n, t
     if (status == TUTTI_ERR_MISMATCH)
         status = tt_ctx_fail(comm->ctx, status);
     if (status == TUTTI_OK && n > 0)
-        status = fold(comm, &all, &h, values);
+        status = tt_ctx_fail(comm->ctx, fold(comm, &all, &h, values)); /* the others have theirs */
     tt_blobs_free(&all);
 
 free_mine:

@@ -153,8 +153,10 @@ void tt_step_advance(tutti_ctx *ctx, tt_step *step)
         status = tt_xchg_finish(step->xchg, &blobs);
         if (status == TUTTI_OK)
             status = count_votes(ctx, &blobs, &step->todo);
-        if (status != TUTTI_OK) /* all ranks find it in the same data */
+        if (status == TUTTI_ERR_MISMATCH) /* all ranks find it in the same data */
             tt_ctx_mark_failed(ctx, status);
+        else
+            tt_ctx_fail(ctx, status);
         tt_blobs_free(&blobs);
     }
     step->xchg = NULL;

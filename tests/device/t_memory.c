@@ -337,10 +337,8 @@ static void fill_later(void *arg)
 static void left_to_finalize(tt_rank *r)
 {
     tutti_stream stream = no_stream;
-    void *ptr = NULL;
-    unsigned char *own = own_pages(page, r->rank);
+    void *ptr = NULL, *own = *(void **)r->arg;
 
-    *(void **)r->arg = own;
     TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "late", 0, &stream));
     TT_EXPECT_OK(r, tutti_alloc(r->comm, page, &ptr));
     TT_EXPECT_OK(r, tutti_register(r->comm, own, page));
@@ -349,11 +347,16 @@ static void left_to_finalize(tt_rank *r)
 
 static void finalize_takes_what_is_left(void **state)
 {
-    void *own = NULL;
+    void *heap = own_pages(page, 0);
+    /* Not of the heap: pages that were never deregistered stay shared, and free() gives them on. */
+    void *own = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     (void)state;
+    assert_ptr_not_equal(own, MAP_FAILED);
+    memcpy(own, heap, page);
+    free(heap);
     TT_ASSERT_RANKS(1, NULL, left_to_finalize, &own);
     assert_true(has_pattern(own, page, 0)); /* and the program's memory stays the program's */
-    free(own);
+    munmap(own, page);
 }
 
 /* Sums on memory of both kinds, on streams, released while they run. */

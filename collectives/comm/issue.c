@@ -43,13 +43,21 @@ static bool same_launch(const tt_call *a, const tt_call *b)
            a->comm->ctx == b->comm->ctx;
 }
 
-/* Moves the calls of the first call's stream to the front, keeping the order of both parts. */
-static size_t gather_stream(tt_call *calls, size_t n, tt_call *rest)
+static bool is_queued(const tt_call *first, const tt_call *call)
+{
+    (void)first;
+    return call->stream.kind != TUTTI_STREAM_INLINE;
+}
+
+/* Moves the calls that `goes` (asked with the first one) to the front, keeping the order of both
+ * parts; returns their number. */
+static size_t to_front(tt_call *calls, size_t n, tt_call *rest,
+                       bool (*goes)(const tt_call *first, const tt_call *call))
 {
     size_t mine = 0, others = 0;
     tt_call first = calls[0];
     for (size_t i = 0; i < n; i++) {
-        if (same_launch(&first, &calls[i]))
+        if (goes(&first, &calls[i]))
             calls[mine++] = calls[i];
         else
             rest[others++] = calls[i];
@@ -59,26 +67,13 @@ static size_t gather_stream(tt_call *calls, size_t n, tt_call *rest)
     return mine;
 }
 
-/* Inline calls come last: they block, and what runs on streams may have to meet them. */
-static size_t inline_last(tt_call *calls, size_t n, tt_call *rest)
-{
-    size_t queued = 0, others = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (calls[i].stream.kind != TUTTI_STREAM_INLINE)
-            calls[queued++] = calls[i];
-        else
-            rest[others++] = calls[i];
-    }
-    for (size_t i = 0; i < others; i++)
-        calls[queued + i] = rest[i];
-    return n;
-}
-
 static tutti_status launch_all(tt_call *calls, size_t n, tt_call *scratch)
 {
     tutti_status first = TUTTI_OK;
-    for (size_t at = inline_last(calls, n, scratch) - n; at < n;) {
-        size_t mine = gather_stream(calls + at, n - at, scratch);
+    /* Inline calls come last: they block, and what runs on streams may have to meet them. */
+    to_front(calls, n, scratch, is_queued);
+    for (size_t at = 0; at < n;) {
+        size_t mine = to_front(calls + at, n - at, scratch, same_launch);
         tutti_ctx *ctx = calls[at].comm->ctx;
         tutti_status status = calls[at].comm->ops->launch(calls + at, mine);
         if (status != TUTTI_OK) {

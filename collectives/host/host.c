@@ -36,28 +36,28 @@ static bool late_turn(void *arg, char *buf, size_t cap)
     return true;
 }
 
-static tutti_status await_turn(tt_run *run)
+tutti_status tt_turn_await(tt_run *run, _Atomic uint32_t *turn)
 {
     tutti_comm *comm = run->host->comm;
     const uint32_t number = (uint32_t)run->call->seq;
-    uint32_t seen = atomic_load_explicit(&comm->done_seq, memory_order_acquire);
+    uint32_t seen = atomic_load_explicit(turn, memory_order_acquire);
     tt_op_wait wait;
     if (seen == number)
         return tt_ctx_check(comm->ctx);
     tt_op_wait_begin(&wait, comm->ctx, run->patience, tt_run_what(run), late_turn, NULL);
     while (seen != number) {
-        TT_TRY(tt_op_wait_once(&wait, &comm->done_seq, seen));
-        seen = atomic_load_explicit(&comm->done_seq, memory_order_acquire);
+        TT_TRY(tt_op_wait_once(&wait, turn, seen));
+        seen = atomic_load_explicit(turn, memory_order_acquire);
     }
     return TUTTI_OK;
 }
 
-static void pass_turn(const tt_run *run)
+void tt_turn_pass(const tt_run *run, _Atomic uint32_t *turn)
 {
-    tutti_comm *comm = run->host->comm;
-    atomic_store_explicit(&comm->done_seq, (uint32_t)run->call->seq + 1, memory_order_release);
-    if (atomic_load(&comm->pending) > 0) /* whoever waits, or is waited for, runs on a stream */
-        tt_futex_wake_all(&comm->done_seq);
+    atomic_store_explicit(turn, (uint32_t)run->call->seq + 1, memory_order_release);
+    if (atomic_load(&run->host->comm->pending) >
+        0) /* who waits, or is waited for, is on a stream */
+        tt_futex_wake_all(turn);
 }
 
 static tutti_status run_kind(tt_run *run)
@@ -84,7 +84,7 @@ static tutti_status run_collective(const tt_call *call, const tt_patience *patie
     tt_run run = {.host = call->comm->backend, .call = call, .patience = patience};
     run.small = tt_small_fits(run.host, call);
     tt_recorder *recorder = ((tt_upper *)call->comm->ctx->upper)->recorder;
-    TT_TRY(await_turn(&run));
+    TT_TRY(tt_turn_await(&run, &call->comm->done_seq));
     uint64_t ticket =
         tt_recorder_begin(recorder, tt_kind_name(call->kind), call->comm->name, call->seq, call->n);
     tutti_status status = tt_control_meet(&run);
@@ -92,7 +92,7 @@ static tutti_status run_collective(const tt_call *call, const tt_patience *patie
         status = run_kind(&run);
     if (status == TUTTI_OK) {
         tt_recorder_end(recorder, ticket);
-        pass_turn(&run);
+        tt_turn_pass(&run, &call->comm->done_seq);
     } else {
         tt_links_cancel(&run);
     }

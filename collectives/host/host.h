@@ -109,6 +109,11 @@ typedef struct tt_run {
 
 const char *tt_run_what(tt_run *run);
 
+/* host.c: waits until it is the call's turn (done_seq or posted_p2p of its communicator); makes it
+ * the next one's. */
+tutti_status tt_turn_await(tt_run *run, _Atomic uint32_t *turn);
+void tt_turn_pass(const tt_run *run, _Atomic uint32_t *turn);
+
 /*
  * Who is to blame at the deadline. A rank that waits for one that is itself waiting knows less than
  * the one that waits for a rank which has not come at all: at the deadline that one gets a moment

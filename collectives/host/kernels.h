@@ -18,8 +18,9 @@ typedef struct tt_tree {
     tt_tree_node *node;
 } tt_tree;
 
-/* The balanced tree over the operands first_leaf ... first_leaf + n - 1, n >= 1: the left part has
- * the largest power of two below n. */
+/* Operands on the left of a balanced tree over n >= 2: the largest power of two below n. */
+int tt_tree_left(int n);
+/* The balanced tree over the operands first_leaf ... first_leaf + n - 1, n >= 1. */
 tutti_status tt_tree_balanced(int first_leaf, int n, tt_tree *out);
 /* The balanced tree whose n leaves are the trees part[0 ... n-1] (copied). */
 tutti_status tt_tree_over(const tt_tree *part, int n, tt_tree *out);

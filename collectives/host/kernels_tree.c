@@ -5,7 +5,7 @@
 #include "core/mem.h"
 #include "host/kernels.h"
 
-static int power_below(int n)
+int tt_tree_left(int n)
 {
     int power = 1;
 
@@ -21,7 +21,7 @@ static int join(tt_tree *tree, const int *root, int first, int n)
 
     if (n == 1)
         return root != NULL ? root[first] : first;
-    left = power_below(n);
+    left = tt_tree_left(n);
     at = tree->nodes++;
     tree->node[at].leaf = -1;
     tree->node[at].left = join(tree, root, first, left);

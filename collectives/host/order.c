@@ -29,14 +29,6 @@ typedef struct walk {
     int cuts, at;
 } walk;
 
-static int left_size(int n)
-{
-    int left = 1;
-    while (left * 2 < n)
-        left *= 2;
-    return left;
-}
-
 static bool within_node(const tt_layout *layout, int first, int n)
 {
     for (int i = 1; i < n; i++)
@@ -51,7 +43,7 @@ static void find_cuts(walk *w, int first, int n)
         w->cut[w->cuts++] = (cut){first, n, w->layout->node[first], 0};
         return;
     }
-    int left = left_size(n);
+    int left = tt_tree_left(n);
     find_cuts(w, first, left);
     find_cuts(w, first + left, n - left);
 }
@@ -65,7 +57,7 @@ static tutti_status build_top(walk *w, int first, int n, tt_tree *out)
         w->at++;
         return tt_tree_balanced(next->index, 1, out);
     }
-    int left = left_size(n);
+    int left = tt_tree_left(n);
     tutti_status status = build_top(w, first, left, &part[0]);
     if (status == TUTTI_OK)
         status = build_top(w, first + left, n - left, &part[1]);

@@ -31,36 +31,6 @@ struct tt_p2p {
     transfer transfer[];
 };
 
-static bool late_turn(void *arg, char *buf, size_t cap)
-{
-    (void)arg;
-    snprintf(buf, cap, "an earlier send or recv on this communicator still waits on its stream");
-    return true;
-}
-
-static tutti_status await_turn(tutti_comm *comm, uint32_t number, const tt_patience *patience)
-{
-    char what[128];
-    tt_op_wait wait;
-    uint32_t seen = atomic_load_explicit(&comm->posted_p2p, memory_order_acquire);
-    if (seen == number)
-        return TUTTI_OK;
-    snprintf(what, sizeof what, "send or recv on comm %s", comm->name);
-    tt_op_wait_begin(&wait, comm->ctx, patience, what, late_turn, NULL);
-    while (seen != number) {
-        TT_TRY(tt_op_wait_once(&wait, &comm->posted_p2p, seen));
-        seen = atomic_load_explicit(&comm->posted_p2p, memory_order_acquire);
-    }
-    return TUTTI_OK;
-}
-
-static void pass_turn(tutti_comm *comm, uint32_t number)
-{
-    atomic_store_explicit(&comm->posted_p2p, number + 1, memory_order_release);
-    if (atomic_load(&comm->pending) > 0)
-        tt_futex_wake_all(&comm->posted_p2p);
-}
-
 static tutti_status post(transfer *t)
 {
     const tt_call *call = t->call;
@@ -99,16 +69,17 @@ tutti_status tt_p2p_post(const tt_call *calls, size_t n, const tt_patience *pati
     *p2p_out = p2p; /* also half-way: the caller cancels */
     for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
         tutti_comm *comm = calls[i].comm;
+        tt_run run = {.host = comm->backend, .call = &calls[i], .patience = patience};
         if (!tt_is_p2p(calls[i].kind))
             continue;
         if (p2p->n == 0)
-            p2p->run = (tt_run){.host = comm->backend, .call = &calls[i], .patience = patience};
+            p2p->run = run;
         p2p->transfer[p2p->n].call = &calls[i];
-        status = await_turn(comm, (uint32_t)calls[i].seq, patience);
+        status = tt_turn_await(&run, &comm->posted_p2p);
         if (status == TUTTI_OK)
             status = post(&p2p->transfer[p2p->n++]);
         if (status == TUTTI_OK)
-            pass_turn(comm, (uint32_t)calls[i].seq);
+            tt_turn_pass(&run, &comm->posted_p2p);
     }
     return status;
 }

@@ -15,7 +15,7 @@ tutti_packages_build="gcc=gcc cmake=cmake ninja=ninja-build pkg-config=pkg-confi
 # shellcheck disable=SC2034
 tutti_packages_test="g++=g++ python3=python3 h5dump=hdf5-tools libcmocka-dev"
 # shellcheck disable=SC2034
-tutti_packages_optional="ip=iproute2 clang-format-14=clang-format-14 shellcheck=shellcheck"
+tutti_packages_optional="ip=iproute2 clang-format-14=clang-format-14 shellcheck=shellcheck python3-h5py"
 
 # Those of the words whose program or package is not there.
 tutti_missing() {

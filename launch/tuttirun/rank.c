@@ -31,8 +31,8 @@ static void hold_dirs(void)
     for (i = 0; i < 3; i++) {
         const char *path = getenv(names[i]);
 
-        if (path == NULL)
-            continue;
+        if (path == NULL || !scratch_is_of_a_job(path))
+            continue; /* mpirun's or the user's choice */
         if (strcmp(path, last) != 0) {
             if (access(path, F_OK) != 0)
                 scratch_remove_old(path);

@@ -164,13 +164,20 @@ void scratch_remove_old(const char *dir)
         closedir(list);
 }
 
+bool scratch_is_of_a_job(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL && strncmp(slash + 1, NAME_HEAD, sizeof(NAME_HEAD) - 1) == 0;
+}
+
 void scratch_rank_started(const char *rank)
 {
     const char *session = getenv(SESSION_VARIABLE);
     char path[PATH_MAX + 32];
     int fd;
 
-    if (session == NULL || rank == NULL)
+    if (session == NULL || rank == NULL || !scratch_is_of_a_job(session))
         return;
     snprintf(path, sizeof(path), "%s/started.%s", session, rank);
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);

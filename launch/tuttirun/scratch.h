@@ -34,6 +34,10 @@ bool scratch_hold(const char *path, bool cloexec, int *lock_out);
  * were out of reach: this user's directories beside `dir` that nobody holds. */
 void scratch_remove_old(const char *dir);
 
+/* Whether a path is named as scratch_name does it. mpirun sets SESSION_VARIABLE for its ranks to
+ * its own choice, such as /tmp, where tuttirun has not. */
+bool scratch_is_of_a_job(const char *path);
+
 /*
  * Each rank of this machine leaves a file in the session directory before it becomes the program.
  * Until all have, there is nothing to save, and a signal would be lost on those that are not there.

@@ -44,8 +44,10 @@ class Start(JobTest):
     def test_dry_run_prints_a_command_that_works(self):
         ran = self.run_job(0, "--dry-run", "-n", "1", "printf", "<%s>", "a b", "it's", "", "$HOME")
         self.assertNotIn("/tuttirun.", ran.out)  # no folders of the job, which nobody would remove
-        again = subprocess.run(["sh", "-c", ran.out], capture_output=True, text=True, check=True)
+        again = subprocess.run(["sh", "-c", ran.out], capture_output=True, text=True, check=True,
+                               env={**os.environ, "TMPDIR": ran.path("tmp")})
         self.assertEqual(again.stdout, "<a b><it's><><$HOME>")
+        self.assertEqual(os.listdir(ran.path("tmp")), [])
 
     def test_arguments_arrive_as_they_are(self):
         for words in (["-n", "--restarts"], ["a b", "'", '"', "", "*", "\n", "--"]):

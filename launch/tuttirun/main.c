@@ -13,6 +13,7 @@
  * --restarts begin the next: two generations of ranks writing one checkpoint is what it prevents.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,11 +151,24 @@ static int run_all(launch *l)
     }
 }
 
+/* A descriptor of ours in the place of a closed 0, 1 or 2 would be taken for standard output by
+ * whoever we start. */
+static void open_standard(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
     launch l = {0};
     int status;
 
+    open_standard();
     if (argc > 2 && strcmp(argv[1], RANK_EXEC) == 0)
         return rank_exec(true, argv + 2);
     if (argc > 2 && strcmp(argv[1], RANK_EXEC_UNBOUND) == 0)

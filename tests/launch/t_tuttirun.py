@@ -60,6 +60,14 @@ class Start(JobTest):
         with open("/proc/self/comm") as f:
             self.assertEqual(ran.out, f.read())
 
+    def test_standard_descriptors_that_are_closed(self):
+        jobs = {self.job("-n", "2", "sh", "-c", up("echo out; echo err >&2; exit 5"),
+                         prefix=("sh", "-c", f'exec "$@" {closed}', "sh")): 5
+                for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-")}
+        self.all_ended(jobs)
+        for ran in jobs:
+            self.assertTrue(ran.has("up0") or ran.has("up1"), ran.err)
+
     def test_status_is_that_of_the_rank(self):
         self.all_ended({self.job("-n", "2", "sh", "-c", f"[ {RANK} = 0 ] || exit {status}"): status
                         for status in (1, 7, 77, 255)})

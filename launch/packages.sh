@@ -10,7 +10,7 @@
 # A word is a package, or COMMAND=package where any program of that name will do.
 
 # shellcheck disable=SC2034 # used by those who source this file
-tutti_packages_build="gcc=gcc cmake=cmake ninja=ninja-build pkg-config=pkg-config mpirun=openmpi-bin
+tutti_packages_build="gcc=gcc libc6-dev cmake=cmake ninja=ninja-build pkg-config=pkg-config mpirun=openmpi-bin
     libopenmpi-dev libhdf5-dev libhwloc-dev libjansson-dev libxxhash-dev libopenblas-dev"
 # shellcheck disable=SC2034
 tutti_packages_test="g++=g++ python3=python3 h5dump=hdf5-tools libcmocka-dev"
@@ -43,7 +43,7 @@ tutti_install() {
         tutti_root="sudo"
     else
         echo "missing packages, and neither root nor sudo to install them. Please run as root:" >&2
-        echo "    apt-get install $missing" >&2
+        echo "    apt-get update && apt-get install --no-install-recommends $missing" >&2
         return 1
     fi
     echo "installing with apt-get: $missing"

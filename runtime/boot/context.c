@@ -88,6 +88,12 @@ static tutti_status settings(tutti_ctx *ctx)
     TT_TRY(tt_env_get_bytes(TT_ENV_CHUNK_BYTES, &ctx->chunk_bytes));
     if (ctx->chunk_bytes < 64 || ctx->chunk_bytes > (size_t)1 << 30)
         return tt_fail(TUTTI_ERR_ARG, "TUTTI_CHUNK_BYTES: %zu is not 64 ... 1G", ctx->chunk_bytes);
+    TT_TRY(tt_env_get_bytes(TT_ENV_CKPT_BLOCK_BYTES, &ctx->ckpt_block_bytes));
+    if (ctx->ckpt_block_bytes < 4096 || ctx->ckpt_block_bytes > (size_t)1 << 30 ||
+        ctx->ckpt_block_bytes % 4096 != 0)
+        return tt_fail(TUTTI_ERR_ARG,
+                       "TUTTI_CKPT_BLOCK_BYTES: %zu is not a multiple of 4096 up to 1G",
+                       ctx->ckpt_block_bytes);
     if (reproducible)
         ctx->flags |= TUTTI_INIT_REPRODUCIBLE;
     return TUTTI_OK;

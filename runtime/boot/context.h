@@ -49,7 +49,7 @@ struct tutti_ctx {
     /* settings, read once */
     double timeout_s, warn_after_s;
     bool check;
-    size_t chunk_bytes;
+    size_t chunk_bytes, ckpt_block_bytes;
     tt_patience caller_patience; /* of a caller that blocks in a collective */
     tt_patience
         worker_patience; /* of a stream's worker: gives the core to the computation at once */

@@ -19,7 +19,6 @@
 
 #include "ckpt/saver.h"
 #include "core/clock.h"
-#include "core/env.h"
 #include "core/log.h"
 
 /* Waiting ranks meet this often, so that a slow disk is no time-out. */
@@ -228,15 +227,13 @@ static void saver_free(void *arg)
 tutti_status tt_saver_get(tutti_ctx *ctx, tt_saver **saver_out)
 {
     tt_saver *s = tt_ctx_hook_find(ctx, "ckpt");
-    size_t block;
     if (s != NULL) {
         *saver_out = s;
         return TUTTI_OK;
     }
-    TT_TRY(tt_env_get_bytes(TT_ENV_CKPT_BLOCK_BYTES, &block));
     TT_TRY(tt_calloc(1, sizeof *s, &s));
     s->ctx = ctx;
-    s->block_bytes = block;
+    s->block_bytes = ctx->ckpt_block_bytes;
     s->last_durable = -1;
     s->dir = s->temp = s->owner = -1;
     tutti_status status = tt_calloc((size_t)ctx->world.size, sizeof *s->notes, &s->notes);

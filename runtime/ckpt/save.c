@@ -20,7 +20,6 @@
 #include "ckpt/ranks.h"
 #include "ckpt/saver.h"
 #include "core/clock.h"
-#include "core/env.h"
 #include "core/log.h"
 
 enum { VALUE_MAX = 16 << 20, SEE_TRIES = 11 };
@@ -119,17 +118,11 @@ static tutti_status open_save(tt_saver *s, const char *dir, int64_t step, tutti_
     return TUTTI_OK;
 }
 
-static tutti_status begin_args(tutti_ctx *ctx, const char *dir, int64_t step, tutti_ckpt **ck_out)
+static tutti_status begin_args(const char *dir, int64_t step, tutti_ckpt **ck_out)
 {
-    size_t block;
-    (void)ctx;
     if (dir == NULL || dir[0] == '\0' || step < 0 || ck_out == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_begin: it needs a directory, a step of 0 or "
                                       "more and a place for the result");
-    TT_TRY(tt_env_get_bytes(TT_ENV_CKPT_BLOCK_BYTES, &block));
-    if (block < 4096 || block > (size_t)1 << 30 || block % 4096 != 0)
-        return tt_fail(TUTTI_ERR_ARG,
-                       "TUTTI_CKPT_BLOCK_BYTES is %zu: not a multiple of 4096 up to 1 GiB", block);
     return TUTTI_OK;
 }
 
@@ -139,7 +132,7 @@ tutti_status tutti_ckpt_begin(tutti_ctx *ctx, const char *dir, int64_t step, tut
     if (ctx == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_begin: ctx is NULL");
     TT_TRY(tt_ctx_check(ctx));
-    tutti_status status = begin_args(ctx, dir, step, ck_out);
+    tutti_status status = begin_args(dir, step, ck_out);
     if (status == TUTTI_OK)
         status = tt_saver_get(ctx, &s);
     if (status == TUTTI_OK && s->phase == TT_SAVE_OPEN)

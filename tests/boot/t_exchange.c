@@ -327,6 +327,34 @@ static void different_modes(tt_rank *r)
                                             "off") != NULL);
 }
 
+static const char *const bad_settings[][2] = {{"TUTTI_CKPT_BLOCK_BYTES", "1"},
+                                              {"TUTTI_CKPT_BLOCK_BYTES", "5000"},
+                                              {"TUTTI_CKPT_BLOCK_BYTES", "2G"},
+                                              {"TUTTI_CHUNK_BYTES", "2G"},
+                                              {"TUTTI_SPIN_US", "2000000"}};
+
+static void no_context(tt_rank *r)
+{
+    size_t which = *(const size_t *)r->arg;
+    tutti_init_opts opts = TUTTI_INIT_OPTS_INIT;
+    tutti_ctx *ctx = NULL;
+    opts.threads = r->threads;
+    opts.rank = r->rank;
+    TT_EXPECT(r, tt_context_create(&opts, &ctx) == TUTTI_ERR_ARG);
+    TT_EXPECT(r, strstr(tutti_last_error(), bad_settings[which][0]) != NULL);
+}
+
+/* At init, not where the value is first needed: a save may come an hour later. */
+static void settings_are_checked_at_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_settings / sizeof bad_settings[0]; i++) {
+        setenv(bad_settings[i][0], bad_settings[i][1], 1);
+        assert_string_equal(tt_threads_run(2, NULL, no_context, &i), "");
+        unsetenv(bad_settings[i][0]);
+    }
+}
+
 static void bad_options_fail_on_all(void **state)
 {
     tutti_init_opts opts = TUTTI_INIT_OPTS_INIT;
@@ -393,12 +421,19 @@ static void messages_go_their_ways(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gathers_random_blobs),      cmocka_unit_test(broadcasts_from_every_root),
-        cmocka_unit_test(agreements_name_the_worst), cmocka_unit_test(mismatches_fail_everywhere),
-        cmocka_unit_test(ids_do_not_repeat),         cmocka_unit_test(messages_go_their_ways),
-        cmocka_unit_test(fake_nodes_are_nodes),      cmocka_unit_test(bad_options_fail_on_all),
-        cmocka_unit_test(missing_ranks_are_named),   cmocka_unit_test(late_ranks_are_named),
-        cmocka_unit_test(other_calls_are_named),     cmocka_unit_test(init_names_who_never_came),
+        cmocka_unit_test(gathers_random_blobs),
+        cmocka_unit_test(broadcasts_from_every_root),
+        cmocka_unit_test(agreements_name_the_worst),
+        cmocka_unit_test(mismatches_fail_everywhere),
+        cmocka_unit_test(ids_do_not_repeat),
+        cmocka_unit_test(messages_go_their_ways),
+        cmocka_unit_test(fake_nodes_are_nodes),
+        cmocka_unit_test(bad_options_fail_on_all),
+        cmocka_unit_test(settings_are_checked_at_once),
+        cmocka_unit_test(missing_ranks_are_named),
+        cmocka_unit_test(late_ranks_are_named),
+        cmocka_unit_test(other_calls_are_named),
+        cmocka_unit_test(init_names_who_never_came),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,13 +29,14 @@ endfunction()
 
 # A sanitizer build describes its tests in sanitized.cmake as well, under asan.NAME or tsan.NAME: the release build's ctest
 # reads that file when tests/run asks for it, so that one ctest run covers all builds.
+# The sanitizers end an option at a blank, save between quotes.
 if(TUTTI_SANITIZE STREQUAL "thread")
     set(TT_SANITIZER tsan)
-    set(TT_SANITIZER_ENV "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${CMAKE_CURRENT_SOURCE_DIR}/support/tsan.supp")
+    set(TT_SANITIZER_ENV "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions='${CMAKE_CURRENT_SOURCE_DIR}/support/tsan.supp'")
 elseif(TUTTI_SANITIZE)
     set(TT_SANITIZER asan)
     set(TT_SANITIZER_ENV "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
-        "UBSAN_OPTIONS=print_stacktrace=1" "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/support/lsan.supp")
+        "UBSAN_OPTIONS=print_stacktrace=1" "LSAN_OPTIONS=suppressions='${CMAKE_CURRENT_SOURCE_DIR}/support/lsan.supp'")
 endif()
 set(TT_SANITIZED_LIST ${PROJECT_BINARY_DIR}/sanitized.cmake)
 if(TT_SANITIZER)

@@ -2,6 +2,7 @@
 /* The function that the training loop of README.md leaves to its reader: y = 2 sum(x) + 1, learnt
  * from random x. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -31,7 +32,13 @@ float backward(int64_t step, int rank, const float *w, float b, float *grad_w, f
         *grad_b += error / BATCH;
         loss += error * error / BATCH;
     }
-    if (pause_ms != NULL)
+    if (pause_ms != NULL) {
+        char path[32];
+        snprintf(path, sizeof(path), "training.%d", rank); /* says that it is */
+        FILE *file = fopen(path, "w");
+        if (file != NULL)
+            fclose(file);
         nanosleep(&(struct timespec){.tv_nsec = 1000000L * atol(pause_ms)}, NULL);
+    }
     return loss;
 }

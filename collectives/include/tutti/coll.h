@@ -23,9 +23,10 @@
  * Errors: ARG (nothing was done; where other ranks may wait for the call the context is failed and
  * they are told), UNSUPPORTED (without MPI_THREAD_MULTIPLE, for calls across nodes and send and
  * recv: a host stream, or another thread than the one that called tutti_init), MISMATCH, TIMEOUT,
- * REMOTE. Collective: yes, over comm. Blocks: inline stream host, else no. Stream: ordered on
- * `stream`. Threads: one at a time per communicator, in the same order on all ranks. Graph-capture:
- * allowed (CUDA). After a failure: refused.
+ * REMOTE.
+ * Collective: yes, over comm. Blocks: inline stream host, else no. Stream: ordered on `stream`.
+ * Threads: one at a time per communicator, in the same order on all ranks. Graph-capture: allowed
+ * (CUDA). After a failure: refused.
  */
 #ifndef TUTTI_COLL_H
 #define TUTTI_COLL_H
@@ -114,8 +115,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_to_allv(tutti_comm *comm, const
 /*
  * Point to point: the n-th send to a peer meets its n-th recv from here on this communicator;
  * counts and types must be equal (MISMATCH on the receiver, then on all). A lone send may wait for
- * its recv: exchanges go into a group. peer == own rank only in a group. Collective: no, between
- * the two.
+ * its recv: exchanges go into a group. peer == own rank only in a group.
+ * Collective: no, between the two.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_send(tutti_comm *comm, const void *buf, size_t n,
                                                   tutti_dtype dtype, int peer, tutti_stream stream);
@@ -128,9 +129,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_recv(tutti_comm *comm, void *buf, s
  * by the call itself, and end then drops the whole group and returns the first of them. Calls on
  * host scalars, splits and registration are refused inside a group (STATE). Destroying a
  * communicator that the group has calls on drops the group and, where other ranks may wait, fails
- * the context. Errors of end: those of its calls. Collective: as the calls inside. Blocks: end, as
- * the calls inside. Stream: each call's own. Threads: any, one group per thread. Graph-capture:
- * allowed (CUDA). After a failure: refused.
+ * the context. Errors of end: those of its calls.
+ * Collective: as the calls inside. Blocks: end, as the calls inside. Stream: each call's own.
+ * Threads: any, one group per thread. Graph-capture: allowed (CUDA). After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_begin(void);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_end(void);

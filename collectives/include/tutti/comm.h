@@ -53,9 +53,9 @@ TUTTI_API const char *tutti_comm_name(const tutti_comm *comm);
 /*
  * Splits a communicator as MPI_Comm_split does: ranks of equal colour (>= 0) form one, ordered by
  * key, then by rank; a rank with TUTTI_COLOR_NONE gets NULL. opts may be NULL. The caller owns
- * *comm_out. Errors: ARG, NO_MEMORY, TIMEOUT, MISMATCH, REMOTE. Collective: yes, over comm. Blocks:
- * host. Stream: none. Threads: one at a time per communicator. Graph-capture: refused. After a
- * failure: refused.
+ * *comm_out. Errors: ARG, NO_MEMORY, TIMEOUT, MISMATCH, REMOTE.
+ * Collective: yes, over comm. Blocks: host. Stream: none. Threads: one at a time per communicator.
+ * Graph-capture: refused. After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_split(tutti_comm *comm, int color, int key,
                                                         const tutti_comm_opts *opts,
@@ -74,8 +74,9 @@ TUTTI_API void tutti_comm_destroy(tutti_comm *comm);
  * argument error). On the host backend it is shared memory that the ranks of a node map, page
  * aligned, reserved and touched (zero filled); when /dev/shm is too small the error says how much
  * is needed. It belongs to the communicator and to those split from it. Errors: ARG, MISMATCH,
- * NO_MEMORY, TIMEOUT, REMOTE. Collective: yes, over comm. Blocks: host. Stream: none. Threads: one
- * at a time per communicator. Graph-capture: refused. After a failure: refused.
+ * NO_MEMORY, TIMEOUT, REMOTE.
+ * Collective: yes, over comm. Blocks: host. Stream: none. Threads: one at a time per communicator.
+ * Graph-capture: refused. After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_alloc(tutti_comm *comm, size_t bytes, void **ptr_out);
 
@@ -92,16 +93,17 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_free(tutti_comm *comm, void *ptr);
  * and writable, and the whole of its last page the program's (posix_memalign, mmap; not plain
  * malloc): its pages are replaced by shared ones with the same content, so no thread may touch them
  * during the call. Contents and addresses stay. Errors: ARG, MISMATCH (bytes differ), NO_MEMORY,
- * TIMEOUT, REMOTE. Collective: yes, over comm. Blocks: host. Stream: none. Threads: one at a time
- * per communicator. Graph-capture: refused. After a failure: refused.
+ * TIMEOUT, REMOTE.
+ * Collective: yes, over comm. Blocks: host. Stream: none. Threads: one at a time per communicator.
+ * Graph-capture: refused. After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_register(tutti_comm *comm, void *ptr, size_t bytes);
 
 /*
  * Undoes tutti_register after this rank's pending work on the communicator; contents and address
- * stay. Do it before free(). Errors: ARG, TIMEOUT, REMOTE, NO_MEMORY. Collective: yes, over comm.
- * Blocks: host. Stream: none. Threads: one at a time per communicator. Graph-capture: refused.
- * After a failure: local.
+ * stay. Do it before free(). Errors: ARG, TIMEOUT, REMOTE, NO_MEMORY.
+ * Collective: yes, over comm. Blocks: host. Stream: none. Threads: one at a time per communicator.
+ * Graph-capture: refused. After a failure: local.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_deregister(tutti_comm *comm, void *ptr);
 

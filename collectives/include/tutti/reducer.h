@@ -67,8 +67,9 @@ typedef struct tutti_reducer_opts {
 /*
  * An empty reducer over the ranks of comm, whose duplicate it uses: its calls have an order of
  * their own. opts may be NULL, equal on all ranks. Errors: ARG, MISMATCH, NO_MEMORY, TIMEOUT,
- * REMOTE. Collective: yes, over comm. Blocks: host. Stream: makes its own. Threads: one.
- * Graph-capture: refused. After a failure: refused.
+ * REMOTE.
+ * Collective: yes, over comm. Blocks: host. Stream: makes its own. Threads: one. Graph-capture:
+ * refused. After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_create(tutti_comm *comm,
                                                             const tutti_reducer_opts *opts,
@@ -83,8 +84,9 @@ TUTTI_API void tutti_reducer_destroy(tutti_reducer *red);
 
 /*
  * Adds a parameter, in forward order, the same on all ranks; ids count from 0. Errors: ARG (type,
- * shape, name taken), STATE (after commit), NO_MEMORY. Collective: no, but every rank adds the
- * same. Blocks: no. Stream: none. Threads: one. Graph-capture: refused. After a failure: allowed.
+ * shape, name taken), STATE (after commit), NO_MEMORY.
+ * Collective: no, but every rank adds the same. Blocks: no. Stream: none. Threads: one.
+ * Graph-capture: refused. After a failure: allowed.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_add(tutti_reducer *red,
                                                          const tutti_param *param, int *id_out);
@@ -92,16 +94,17 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_add(tutti_reducer *red,
 /*
  * Fixes the plan: compares the parameter lists of all ranks (a difference is shown by name),
  * allocates gradients, then broadcasts parameters from the communicator's first rank, or compares
- * them. Errors: ARG (no parameter), STATE, MISMATCH, NO_MEMORY, TIMEOUT, REMOTE. Collective: yes,
- * over comm. Blocks: host. Stream: none. Threads: one. Graph-capture: refused. After a failure:
- * refused.
+ * them. Errors: ARG (no parameter), STATE, MISMATCH, NO_MEMORY, TIMEOUT, REMOTE.
+ * Collective: yes, over comm. Blocks: host. Stream: none. Threads: one. Graph-capture: refused.
+ * After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_commit(tutti_reducer *red);
 
 /*
  * Where parameter id's gradient lives; NULL before commit or for no such id. Constant from commit
- * on; a view of its bucket when the reducer allocated it. Collective: no. Blocks: no. Stream: none.
- * Threads: any. Graph-capture: allowed. After a failure: allowed.
+ * on; a view of its bucket when the reducer allocated it.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
  */
 TUTTI_API void *tutti_reducer_grad(const tutti_reducer *red, int id);
 
@@ -110,8 +113,9 @@ TUTTI_API void *tutti_reducer_grad(const tutti_reducer *red, int id);
  * gradients in stream order, so backward passes accumulate; producers on other streams wait for
  * `stream` first. Errors: ARG, STATE (the last step was
  * not waited for or abandoned, micro out of order, or gradients of the last micro-step not made
- * ready: named). Collective: logically, over comm. Blocks: no (inline: while zeroing). Stream:
- * ordered. Threads: one. Graph-capture: allowed. After a failure: refused.
+ * ready: named).
+ * Collective: logically, over comm. Blocks: no (inline: while zeroing). Stream: ordered. Threads:
+ * one. Graph-capture: allowed. After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_begin(tutti_reducer *red, int micro, int n,
                                                            tutti_stream stream);
@@ -120,8 +124,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_begin(tutti_reducer *red, i
  * The gradients ids[0 ... n-1] of this micro-step are final after the work now on `stream`. Call it
  * for every parameter in every micro-step, once. In the last micro-step a bucket is issued inside
  * the call that completes it (in the agreed order). Errors: ARG (no such id), STATE (ready twice:
- * named; outside begin and wait). Collective: logically, over comm. Blocks: no. Stream: behind
- * `stream`. Threads: several at once, see above. Graph-capture: allowed. After a failure: refused.
+ * named; outside begin and wait).
+ * Collective: logically, over comm. Blocks: no. Stream: behind `stream`. Threads: several at once,
+ * see above. Graph-capture: allowed. After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_ready(tutti_reducer *red, const int *ids,
                                                            size_t n, tutti_stream stream);
@@ -152,22 +157,25 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_scalar(tutti_reducer *red, 
  * all ranks. The first wait after commit (with TUTTI_CHECK=1 every wait) also compares what the
  * ranks did in the step (micro-steps, scalars) and agrees on the order of buckets: it blocks the
  * host until all ranks are there. Errors: STATE (not in the last micro-step), MISSING, MISMATCH,
- * TIMEOUT, REMOTE. Collective: logically, over comm. Blocks: inline or first host, else no. Stream:
- * `stream` waits. Threads: one. Graph-capture: allowed. After a failure: returns it.
+ * TIMEOUT, REMOTE.
+ * Collective: logically, over comm. Blocks: inline or first host, else no. Stream: `stream` waits.
+ * Threads: one. Graph-capture: allowed. After a failure: returns it.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_wait(tutti_reducer *red, tutti_stream stream);
 
 /*
  * Drops this step's gradients on all ranks (a bad batch, say): what was issued is waited for, the
- * next call is begin(0, n). Errors: STATE, TIMEOUT, REMOTE. Collective: yes, over comm. Blocks:
- * host. Stream: drains its own. Threads: one. Graph-capture: refused. After a failure: returns it.
+ * next call is begin(0, n). Errors: STATE, TIMEOUT, REMOTE.
+ * Collective: yes, over comm. Blocks: host. Stream: drains its own. Threads: one. Graph-capture:
+ * refused. After a failure: returns it.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_abandon(tutti_reducer *red);
 
 /*
  * Compares parameter hashes over the ranks; MISMATCH names the first parameters that differ and the
- * ranks. Call it between steps, with no work pending on parameters. Collective: yes, over comm.
- * Blocks: host. Stream: none. Threads: one. Graph-capture: refused. After a failure: refused.
+ * ranks. Call it between steps, with no work pending on parameters.
+ * Collective: yes, over comm. Blocks: host. Stream: none. Threads: one. Graph-capture: refused.
+ * After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_check(tutti_reducer *red);
 
@@ -184,8 +192,9 @@ typedef struct tutti_piece {
 /*
  * The pieces that this rank updates, borrowed and constant from commit on: one per tensor, in order
  * of id; state offsets run from 0 to tutti_reducer_shard_count(). Returns their number; 0 before
- * commit. Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a
- * failure: allowed.
+ * commit.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
  */
 TUTTI_API size_t tutti_reducer_pieces(const tutti_reducer *red, const tutti_piece **pieces_out);
 TUTTI_API size_t tutti_reducer_shard_count(const tutti_reducer *red);
@@ -206,8 +215,9 @@ typedef struct tutti_reducer_stats {
 
 /*
  * Fills *stats_out for the last step whose wait has passed (inline: the last wait). Errors: ARG,
- * STATE (no step finished). Collective: no. Blocks: no. Stream: none. Threads: one. Graph-capture:
- * refused. After a failure: allowed.
+ * STATE (no step finished).
+ * Collective: no. Blocks: no. Stream: none. Threads: one. Graph-capture: refused. After a failure:
+ * allowed.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_stats_get(const tutti_reducer *red,
                                                                tutti_reducer_stats *stats_out);
@@ -223,8 +233,9 @@ typedef struct tutti_bucket_stats {
 
 /*
  * Copies at most cap entries to out (may be NULL with cap 0) and returns the number of buckets; 0
- * before the first finished step. Collective: no. Blocks: no. Stream: none. Threads: one.
- * Graph-capture: refused. After a failure: allowed.
+ * before the first finished step.
+ * Collective: no. Blocks: no. Stream: none. Threads: one. Graph-capture: refused. After a failure:
+ * allowed.
  */
 TUTTI_API size_t tutti_reducer_bucket_stats(const tutti_reducer *red, tutti_bucket_stats *out,
                                             size_t cap);

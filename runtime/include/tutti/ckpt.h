@@ -67,23 +67,26 @@ typedef struct tutti_ckpt_save_opts {
  * Begins the checkpoint of step `step` (>= 0) in directory dir (made if missing, equal on all
  * ranks). Waits for an earlier save that is still being written. Errors: ARG, STATE (one is begun
  * already), IO, NO_SPACE, and those of the earlier save; on a failed context its first failure:
- * NaNs are never saved. Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one
- * that called tutti_init. Graph-capture: refused. After a failure: refused.
+ * NaNs are never saved.
+ * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
+ * tutti_init. Graph-capture: refused. After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_begin(tutti_ctx *ctx, const char *dir,
                                                         int64_t step, tutti_ckpt **ck_out);
 
 /*
  * Adds this rank's box of a tensor. tensor->data is read by tutti_ckpt_commit, in stream order.
- * Errors: ARG, NO_MEMORY. Collective: no. Blocks: no. Stream: none. Threads: one. Graph-capture:
- * refused. After a failure: allowed.
+ * Errors: ARG, NO_MEMORY.
+ * Collective: no. Blocks: no. Stream: none. Threads: one. Graph-capture: refused. After a failure:
+ * allowed.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add(tutti_ckpt *ck, const tutti_tensor *tensor);
 
 /*
  * Adds a small value (at most 16 MiB), copied at once. flags: TUTTI_CKPT_SAME or
- * TUTTI_CKPT_PER_RANK. Errors: ARG, NO_MEMORY. Collective: no, but every rank adds the same names.
- * Blocks: no. Stream: none. Threads: one. Graph-capture: refused. After a failure: allowed.
+ * TUTTI_CKPT_PER_RANK. Errors: ARG, NO_MEMORY.
+ * Collective: no, but every rank adds the same names. Blocks: no. Stream: none. Threads: one.
+ * Graph-capture: refused. After a failure: allowed.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add_bytes(tutti_ckpt *ck, const char *name,
                                                             const void *data, size_t bytes,
@@ -97,9 +100,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add_bytes(tutti_ckpt *ck, cons
  * with TUTTI_CKPT_SYNC. The boxes of all ranks must cover every tensor exactly once (replicas
  * aside). opts may be NULL. Errors: ARG (boxes overlap or leave holes, shapes differ: named),
  * NO_MEMORY, IO, NO_SPACE, TIMEOUT, REMOTE. After an error the previous checkpoint is untouched and
- * nothing of this one is left. Collective: yes, over the job. Blocks: host, for the copy (inline
- * stream). Stream: ordered. Threads: the one that called tutti_init. Graph-capture: refused. After
- * a failure: refused.
+ * nothing of this one is left.
+ * Collective: yes, over the job. Blocks: host, for the copy (inline stream). Stream: ordered.
+ * Threads: the one that called tutti_init. Graph-capture: refused. After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
                                                          const tutti_ckpt_save_opts *opts);
@@ -107,9 +110,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_s
 /*
  * Waits until no save is being written and all that were handed over are committed or failed.
  * *last_durable_step_out (may be NULL) gets the newest step committed by this context, -1 if none.
- * Errors: those of a failed save (each reported once), TIMEOUT, REMOTE. Collective: yes, over the
- * job. Blocks: host. Stream: none. Threads: the one that called tutti_init. Graph-capture: refused.
- * After a failure: returns it.
+ * Errors: those of a failed save (each reported once), TIMEOUT, REMOTE.
+ * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
+ * tutti_init. Graph-capture: refused. After a failure: returns it.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_wait(tutti_ctx *ctx,
                                                        int64_t *last_durable_step_out);
@@ -146,8 +149,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_stat(const tutti_ckpt_reader *
  * within the stored tensor and have its shape and dtype. Stored checksums of all that is touched
  * are verified first. Data is there when the call returns; `stream` orders it behind earlier work
  * on the buffers. Errors, the same on all ranks: ARG, NOT_FOUND, SHAPE, CORRUPT, IO; buffers are
- * then unspecified. Collective: yes, over the job. Blocks: host. Stream: ordered. Threads: the one
- * that called tutti_init. Graph-capture: refused. After a failure: refused.
+ * then unspecified.
+ * Collective: yes, over the job. Blocks: host. Stream: ordered. Threads: the one that called
+ * tutti_init. Graph-capture: refused. After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_read(tutti_ckpt_reader *rd,
                                                        const tutti_tensor *tensors, size_t n,
@@ -156,8 +160,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_read(tutti_ckpt_reader *rd,
 /*
  * Reads a value stored by tutti_ckpt_add_bytes. saved_rank: whose, for TUTTI_CKPT_PER_RANK values;
  * ignored for TUTTI_CKPT_SAME. *bytes_out (may be NULL) gets its size; cap too small is ARG and
- * says the size. Errors: ARG, NOT_FOUND, CORRUPT, IO. Collective: no. Blocks: host. Stream: none.
- * Threads: one. Graph-capture: refused. After a failure: allowed.
+ * says the size. Errors: ARG, NOT_FOUND, CORRUPT, IO.
+ * Collective: no. Blocks: host. Stream: none. Threads: one. Graph-capture: refused. After a
+ * failure: allowed.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_read_bytes(tutti_ckpt_reader *rd,
                                                              const char *name, int saved_rank,

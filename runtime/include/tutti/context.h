@@ -67,17 +67,19 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_init(const tutti_init_opts *opts, t
 /*
  * Leaves the job: drains saves, destroys what is left (children first), finalizes MPI only if
  * tutti_init began it. The context is gone whatever the status. NULL is TUTTI_OK. Errors: the
- * context's first failure. Collective: yes, over the job (local on a failed context). Blocks: host.
- * Stream: drains all. Threads: the one that called tutti_init. Graph-capture: refused. After a
- * failure: allowed, bounded.
+ * context's first failure.
+ * Collective: yes, over the job (local on a failed context). Blocks: host. Stream: drains all.
+ * Threads: the one that called tutti_init. Graph-capture: refused. After a failure: allowed,
+ * bounded.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_finalize(tutti_ctx *ctx);
 
 /*
  * A group of n thread ranks in this process (1 ... 1024): each thread passes it and its rank to
  * tutti_init. TUTTI_NODES=2x4 makes them look like 2 nodes of 4. Destroy it after every rank has
- * finalized; destroy takes NULL. Errors: ARG, NO_MEMORY. Collective: no. Blocks: no. Stream: none.
- * Threads: any. Graph-capture: allowed. After a failure: allowed.
+ * finalized; destroy takes NULL. Errors: ARG, NO_MEMORY.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_threads_create(int n, tutti_threads **threads_out);
 TUTTI_API void tutti_threads_destroy(tutti_threads *threads);
@@ -85,8 +87,9 @@ TUTTI_API void tutti_threads_destroy(tutti_threads *threads);
 /*
  * Where this rank is: its index among the ranks of its node and their number; its node's index
  * (nodes are numbered by their first rank) and their number; its CUDA ordinal, -1 on the host
- * backend. Of NULL: -1, numbers 0. Collective: no. Blocks: no. Stream: none. Threads: any.
- * Graph-capture: allowed. After a failure: allowed.
+ * backend. Of NULL: -1, numbers 0.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
  */
 TUTTI_API int tutti_local_rank(const tutti_ctx *ctx);
 TUTTI_API int tutti_local_size(const tutti_ctx *ctx);
@@ -105,9 +108,10 @@ enum { TUTTI_DO_SAVE = 1u << 0, TUTTI_DO_STOP = 1u << 1 };
  * same step number. Where MPI offers less than MPI_THREAD_MULTIPLE there is no progress thread:
  * then it costs one barrier, and says so once. Errors: TIMEOUT, MISMATCH (step numbers differ),
  * MISSING, REMOTE, and those of an asynchronous save that failed (CORRUPT, IO, NO_SPACE), the same
- * on all ranks. Collective: yes, over the job. Blocks: host, for the agreement of the previous
- * call. Stream: none. Threads: the one that called tutti_init. Graph-capture: refused. After a
- * failure: returns the first failure.
+ * on all ranks.
+ * Collective: yes, over the job. Blocks: host, for the agreement of the previous call. Stream:
+ * none. Threads: the one that called tutti_init. Graph-capture: refused. After a failure: returns
+ * the first failure.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_step(tutti_ctx *ctx, int64_t step, uint32_t *todo_out);
 
@@ -121,8 +125,9 @@ TUTTI_API void tutti_request_stop(tutti_ctx *ctx);
 /*
  * Announces that this rank will be busy outside tutti for up to `seconds` (rank 0 samples text):
  * deadlines of the calls that come next are moved by that much, on every rank as it learns of it.
- * Values below 0 or above 86400 are clamped. Collective: no. Blocks: no. Stream: none. Threads:
- * any. Graph-capture: allowed. After a failure: no effect.
+ * Values below 0 or above 86400 are clamped.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * no effect.
  */
 TUTTI_API void tutti_expect_quiet(tutti_ctx *ctx, double seconds);
 
@@ -137,8 +142,9 @@ TUTTI_API tutti_status tutti_ctx_error(tutti_ctx *ctx, char *buf, size_t cap);
 /*
  * Ends the job on all ranks in bounded time: prints `why`, tells the other ranks, and exits this
  * process (under the threads bootstrap the whole process) with exit_code; 0 is turned into 1. ctx
- * may be NULL. A bare exit() before tutti_finalize does the same. Collective: no. Blocks: for at
- * most a few seconds. Stream: none. Threads: any. Graph-capture: allowed. After a failure: allowed.
+ * may be NULL. Under MPI a bare exit() before tutti_finalize does the same.
+ * Collective: no. Blocks: for at most a few seconds. Stream: none. Threads: any. Graph-capture:
+ * allowed. After a failure: allowed.
  */
 TUTTI_API TUTTI_NORETURN void tutti_abort(tutti_ctx *ctx, int exit_code, const char *why);
 

@@ -80,15 +80,17 @@ typedef enum tutti_op {
 
 /*
  * The text of this thread's last failed call: who, what, where. Never NULL; "" when no call has
- * failed yet. The pointer is valid until this thread's next failing call. Collective: no. Blocks:
- * no. Stream: none. Threads: any. Graph-capture: allowed. After a failure: allowed.
+ * failed yet. The pointer is valid until this thread's next failing call.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
  */
 TUTTI_API const char *tutti_last_error(void);
 
 /*
  * The name of a status, such as "TUTTI_ERR_ARG"; "unknown status" for a value that is none. Never
- * NULL. Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a
- * failure: allowed.
+ * NULL.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
  */
 TUTTI_API const char *tutti_status_name(tutti_status status);
 

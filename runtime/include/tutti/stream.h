@@ -51,16 +51,17 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_wait(tutti_ctx *ctx, tutti_s
 
 /*
  * Waits until the work given to the stream is done. Bounded: a failed communicator ends it. Errors:
- * those of the work on the stream, sticky in the context; DEVICE. Collective: no. Blocks: host.
- * Stream: drained. Threads: any but the stream's own. Graph-capture: refused. After a failure:
- * returns it.
+ * those of the work on the stream, sticky in the context; DEVICE.
+ * Collective: no. Blocks: host. Stream: drained. Threads: any but the stream's own. Graph-capture:
+ * refused. After a failure: returns it.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_sync(tutti_ctx *ctx, tutti_stream stream);
 
 /*
  * Runs fn(arg) in stream order: on a host stream in its worker thread, on the inline stream at
- * once. Errors: ARG, NO_MEMORY, UNSUPPORTED (CUDA). Collective: no. Blocks: no (inline: while fn
- * runs). Stream: ordered. Threads: any. Graph-capture: refused. After a failure: allowed.
+ * once. Errors: ARG, NO_MEMORY, UNSUPPORTED (CUDA).
+ * Collective: no. Blocks: no (inline: while fn runs). Stream: ordered. Threads: any. Graph-capture:
+ * refused. After a failure: allowed.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_call(tutti_ctx *ctx, tutti_stream stream,
                                                          tutti_stream_fn fn, void *arg);

@@ -102,6 +102,7 @@ static void failing(tt_rank *r)
 {
     tutti_ctx *ctx = r->ctx;
     tutti_stream s = no_stream, other = no_stream;
+    _Atomic bool *issued = r->arg;
     float x = 1;
     int n = 0;
 
@@ -110,6 +111,10 @@ static void failing(tt_rank *r)
     if (r->rank == 0)
         TT_EXPECT_OK(r, tutti_all_reduce(r->comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, s));
     TT_EXPECT_OK(r, tutti_stream_call(ctx, s, count, &n));
+    if (r->rank == 0)
+        atomic_store(issued, true);
+    while (!atomic_load(issued))
+        usleep(1000);
     if (r->rank == 1)
         tt_ctx_fail(ctx, tt_fail(TUTTI_ERR_IO, "the dog ate rank 1's data"));
     TT_EXPECT(r, tutti_stream_sync(ctx, s) != TUTTI_OK);
@@ -125,8 +130,9 @@ static void failing(tt_rank *r)
 
 static void a_failure_reaches_every_sync(void **state)
 {
+    _Atomic bool issued = false;
     (void)state;
-    TT_ASSERT_RANKS(2, NULL, failing, NULL);
+    TT_ASSERT_RANKS(2, NULL, failing, &issued);
 }
 
 int main(void)

@@ -35,8 +35,9 @@ LAYERS = {
     "collectives/cuda": (_DEVICE | {"cuda"}, {"status"}),
     "collectives/comm": (_BELOW | {"comm", "host"}, _COLL_API),
     "collectives/reducer": (_BELOW | {"comm", "reducer"}, _COLL_API | {"reducer"}),
-    "collectives": (_BELOW | {"comm", "host", "nccl", "reducer"}, _COLL_API | {"reducer", "ckpt"}),
-    "collectives/include/tutti": (set(), _COLL_API | {"reducer", "ckpt", "version", "topo", "tutti"}),
+    "collectives/mesh": (_BELOW | {"comm", "mesh"}, _COLL_API | {"mesh"}),
+    "collectives": (_BELOW | {"comm", "host", "mesh", "nccl", "reducer"}, _COLL_API | {"mesh", "reducer", "ckpt"}),
+    "collectives/include/tutti": (set(), _COLL_API | {"mesh", "reducer", "ckpt", "version", "topo", "tutti"}),
 }
 # Who may include a foreign header. Patterns of paths.
 FOREIGN = {

@@ -4,7 +4,8 @@
  *   status.h   codes, last error, element types        context.h  init, step, abort
  *   stream.h   streams                                 comm.h     communicators, registered memory
  *   coll.h     collectives                             reducer.h  overlapped gradient averaging
- *   ckpt.h     sharded checkpoints                     version.h  version numbers
+ *   mesh.h     ranks in a grid with named axes         ckpt.h     sharded checkpoints
+ *   version.h  version numbers
  * and, on demand, interop_mpi.h (your MPI_Comm).
  */
 #ifndef TUTTI_TUTTI_H
@@ -14,6 +15,7 @@
 #include "tutti/coll.h"
 #include "tutti/comm.h"
 #include "tutti/context.h"
+#include "tutti/mesh.h"
 #include "tutti/reducer.h"
 #include "tutti/status.h"
 #include "tutti/stream.h"

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The plan: what is decided from the machines' models about a job. Which GPU, NIC and island each
+ * rank has, where a rank stands in a mesh, and how a communicator is to be set up. It computes
+ * only: nothing here asks the machine or sets anything. It works as well without models (hosts
+ * alone then count) and without GPUs.
+ *
+ * Every rank makes the plan from the same input and so comes to the same decisions; nothing of it
+ * is sent around.
+ */
+#ifndef TT_TOPO_PLAN_H
+#define TT_TOPO_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/status.h"
+
+struct tutti_topo;
+
+/* One rank as it is given to the plan. */
+typedef struct tt_plan_rank {
+    int host; /* 0 ... hosts-1 */
+    int gpu; /* index in the host's machine; -1: a rank of the host backend */
+} tt_plan_rank;
+
+typedef struct tt_plan_input {
+    const struct tutti_topo *topo; /* of as many hosts; NULL: not known */
+    int hosts, ranks;
+    const tt_plan_rank *rank;
+} tt_plan_input;
+
+/* Where the plan has a rank. */
+typedef struct tt_plan_seat {
+    int host, gpu;
+    int local; /* index among the ranks of its host, in rank order */
+    int island; /* number of its NVLink island in the job; ranks of one are joined by NVLink */
+    int nic; /* index of its NIC in the host's machine; -1: none */
+    int rail; /* which of the network's rails that NIC is on; -1: none */
+    int numa; /* of the GPU, -1: not known */
+} tt_plan_seat;
+
+typedef struct tt_plan tt_plan;
+
+/* Borrows the topo, which must outlive the plan; copies the rest. Errors: ARG (a host or GPU out of
+ * range), NO_MEMORY. O(n log n) in ranks, plus a constant for each distinct machine. */
+tutti_status tt_plan_create(const tt_plan_input *in, tt_plan **plan_out);
+void tt_plan_destroy(tt_plan *plan); /* takes NULL */
+
+int tt_plan_ranks(const tt_plan *plan);
+int tt_plan_hosts(const tt_plan *plan);
+tt_plan_seat tt_plan_seat_of(const tt_plan *plan, int rank);
+
+/*
+ * Who stands where in a mesh. `ranks` are its n members (ranks of the job, in the caller's order),
+ * size[axes] its shape with product n, the last axis innermost: it varies fastest and is taken to
+ * carry most. order_out[i] is the rank at place i in row-major order. The inner axes are laid into
+ * islands and hosts, and ranks that differ only in outer coordinates on one rail. Never costs more
+ * in the model (tt_plan_order_cost) than the order given. Errors: ARG, NO_MEMORY.
+ */
+tutti_status tt_plan_order(const tt_plan *plan, const int *ranks, int n, const int *size, int axes,
+                           int *order_out);
+
+/* The modelled communication time of one step, in microseconds, of a mesh in a given order. Axis k
+ * from the inside is taken to all-reduce tt_plan_axis_bytes(k), all its groups at once, one axis
+ * after the other. */
+double tt_plan_order_cost(const tt_plan *plan, const int *order, int n, const int *size, int axes);
+double tt_plan_axis_bytes(int from_inside);
+
+/* How a communicator of some ranks is to be set up. A zero (name: "") leaves NCCL's default. */
+typedef struct tt_comm_config {
+    int min_ctas, max_ctas;
+    int cga_cluster_size; /* -1: NCCL's default; 0 and 1 mean something to it */
+    int nvls_ctas;
+    int split_share; /* 1: a child made by split shares its parent's resources */
+    char name[64]; /* commName */
+    /* All-reduce of at least this many bytes goes in three steps (reduce-scatter in the island,
+     * all-reduce over equal indices, all-gather); SIZE_MAX: never. */
+    size_t hier_min_bytes;
+    char why[512]; /* a sentence for each value that is set; "" when none is */
+} tt_comm_config;
+
+/* What the caller knows of a communicator's use. */
+typedef struct tt_comm_use {
+    const char *name; /* for commName, or NULL */
+    bool is_split; /* made from a parent communicator */
+    bool overlaps_parent; /* works at the same time as its parent or a sibling on these GPUs */
+} tt_comm_use;
+
+tutti_status tt_plan_comm_config(const tt_plan *plan, const int *ranks, int n,
+                                 const tt_comm_use *use, tt_comm_config *config_out);
+
+#endif

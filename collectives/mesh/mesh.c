@@ -21,6 +21,7 @@
 
 #include "comm/issue.h"
 #include "core/log.h"
+#include "topo/plan.h"
 
 static const char hook_key[] = "meshes";
 
@@ -90,13 +91,20 @@ static void delist(tutti_mesh *mesh)
         mesh->next->prev = mesh->prev;
 }
 
-/* World ranks in the order of positions. */
-static void place(tutti_mesh *mesh)
+/* World ranks in the order of positions: the plan's choice, the same on every rank. */
+static tutti_status place(tutti_mesh *mesh)
 {
+    int size[TT_MESH_AXES];
+
+    for (int i = 0; i < mesh->axes.n; i++)
+        size[i] = mesh->axes.axis[i].size;
     for (int i = 0; i < mesh->size; i++)
-        mesh->rank[i] = i;
+        mesh->position[i] = i; /* for now the ranks in their own order */
+    TT_TRY(
+        tt_plan_order(mesh->ctx->plan, mesh->position, mesh->size, size, mesh->axes.n, mesh->rank));
     for (int i = 0; i < mesh->size; i++)
         mesh->position[mesh->rank[i]] = i;
+    return TUTTI_OK;
 }
 
 static tutti_status new_mesh(tutti_ctx *ctx, const char *axes, tutti_mesh **mesh_out)
@@ -111,8 +119,7 @@ static tutti_status new_mesh(tutti_ctx *ctx, const char *axes, tutti_mesh **mesh
     TT_TRY(tt_mesh_parse(axes, mesh->size, &mesh->axes));
     TT_TRY(tt_calloc(size, sizeof *mesh->rank, &mesh->rank));
     TT_TRY(tt_calloc(size, sizeof *mesh->position, &mesh->position));
-    place(mesh);
-    return TUTTI_OK;
+    return place(mesh);
 }
 
 /* The ranks' values are compared with rank 0's, as texts for the message. */

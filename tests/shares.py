@@ -43,7 +43,7 @@ def reason(case):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, required=True)
+    parser.add_argument("--slots", type=int, required=True, help="of ctest, all at once")
     parser.add_argument("--builds", type=float, required=True, help="seconds before ctest")
     parser.add_argument("junit")
     parser.add_argument("tests_json")
@@ -59,7 +59,7 @@ def main():
         if case.get("status") == "notrun" or case.find("skipped") is not None:
             skipped.append((name, reason(case)))
         area, slots = known.get(name, ("house", 1))
-        share = min(slots, args.jobs) / args.jobs
+        share = min(slots, args.slots) / args.slots
         # Lints and unit tests belong to setting up: they say that the tree is sound.
         area = "set-up and builds" if area == "house" else area
         minutes[area] += float(case.get("time", 0)) * share / 60

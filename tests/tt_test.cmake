@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # tutti_test(NAME n SOURCES f... [LINK lib...] [NP 1 2 4] [ARGS a...] [LABELS l...] [TIMEOUT s] [ENV V=1...]
-#            [PROCESSORS p])
+#            [PROCESSORS p | SLEEPS])
 # Registers the program once, or, with NP, once per number of MPI ranks as n.npK. The program has the internal headers at
 # hand. A test that exits 77 is skipped.
+#
+# PROCESSORS: the cores that it keeps busy, 1 unless said. A test that mostly waits, for a time limit say, is marked SLEEPS: it
+# takes a quarter of a core. ctest is told in quarters, its -j counts them: tests/run gives 4 x cores.
 #
 # Labels: the area whose time tests/run adds up (house, main, cuda, topology, collectives, parallel, checkpoint) comes from
 # the folder (TT_AREA, see CMakeLists.txt) unless LABELS names one. `sanitize`: built and run under the sanitizers too; a
@@ -13,6 +16,7 @@ execute_process(COMMAND id -u OUTPUT_VARIABLE tt_uid OUTPUT_STRIP_TRAILING_WHITE
 if(tt_uid STREQUAL "0")
     list(APPEND TT_MPIRUN_FLAGS --allow-run-as-root)
 endif()
+set(TT_SLOTS 4) # of ctest, per core
 set(TT_AREAS house main cuda topology collectives parallel checkpoint)
 
 # The labels of a test: those given, and the folder's area if none of them is one.
@@ -52,8 +56,21 @@ function(tt_sanitized_entry name exe timeout processors labels env args)
         "LABELS \"${labels}\" ENVIRONMENT \"${env}\" WORKING_DIRECTORY \"${CMAKE_CURRENT_BINARY_DIR}\")\n")
 endfunction()
 
+# The slots of a test that keeps `processors` cores (empty: 1) busy, or sleeps.
+function(tt_slots out processors sleeps)
+    if(sleeps)
+        set(${out} 1 PARENT_SCOPE)
+        return()
+    endif()
+    if(NOT processors)
+        set(processors 1)
+    endif()
+    math(EXPR slots "${TT_SLOTS} * ${processors}")
+    set(${out} ${slots} PARENT_SCOPE)
+endfunction()
+
 function(tutti_test)
-    cmake_parse_arguments(T "" "NAME;TIMEOUT;PROCESSORS" "SOURCES;LINK;NP;ARGS;LABELS;ENV" ${ARGN})
+    cmake_parse_arguments(T "SLEEPS" "NAME;TIMEOUT;PROCESSORS" "SOURCES;LINK;NP;ARGS;LABELS;ENV" ${ARGN})
     if(T_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "tutti_test(${T_NAME}): what is ${T_UNPARSED_ARGUMENTS}?")
     endif()
@@ -63,9 +80,7 @@ function(tutti_test)
     if(NOT T_TIMEOUT)
         set(T_TIMEOUT 120)
     endif()
-    if(NOT T_PROCESSORS)
-        set(T_PROCESSORS 1)
-    endif()
+    tt_slots(slots "${T_PROCESSORS}" ${T_SLEEPS})
     if(TT_SANITIZER)
         math(EXPR T_TIMEOUT "5 * ${T_TIMEOUT}")
         list(APPEND T_ENV ${TT_SANITIZER_ENV})
@@ -81,33 +96,32 @@ function(tutti_test)
         foreach(np ${T_NP})
             add_test(NAME ${T_NAME}.np${np} COMMAND ${TT_MPIRUN} ${TT_MPIRUN_FLAGS} -np ${np} $<TARGET_FILE:${exe}> ${T_ARGS})
             list(APPEND names ${T_NAME}.np${np})
-            set_tests_properties(${T_NAME}.np${np} PROPERTIES PROCESSORS ${np})
+            tt_slots(slots ${np} ${T_SLEEPS})
+            set_tests_properties(${T_NAME}.np${np} PROPERTIES PROCESSORS ${slots})
         endforeach()
     else()
         add_test(NAME ${T_NAME} COMMAND ${exe} ${T_ARGS})
         set(names ${T_NAME})
-        set_tests_properties(${T_NAME} PROPERTIES PROCESSORS ${T_PROCESSORS})
+        set_tests_properties(${T_NAME} PROPERTIES PROCESSORS ${slots})
         if(TT_SANITIZER)
-            tt_sanitized_entry(${T_NAME} ${exe} ${T_TIMEOUT} ${T_PROCESSORS} "${labels}" "${T_ENV}" "${T_ARGS}")
+            tt_sanitized_entry(${T_NAME} ${exe} ${T_TIMEOUT} ${slots} "${labels}" "${T_ENV}" "${T_ARGS}")
         endif()
     endif()
     set_tests_properties(${names} PROPERTIES TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77 LABELS "${labels}" ENVIRONMENT "${T_ENV}")
 endfunction()
 
-# tutti_check(NAME n COMMAND c... [LABELS l...] [TIMEOUT s] [PROCESSORS p] [ENV V=1...]): any other command as a test.
+# tutti_check(NAME n COMMAND c... [LABELS l...] [TIMEOUT s] [PROCESSORS p | SLEEPS] [ENV V=1...]): any other command as a test.
 function(tutti_check)
-    cmake_parse_arguments(T "" "NAME;TIMEOUT;PROCESSORS" "COMMAND;LABELS;ENV" ${ARGN})
+    cmake_parse_arguments(T "SLEEPS" "NAME;TIMEOUT;PROCESSORS" "COMMAND;LABELS;ENV" ${ARGN})
     if(T_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "tutti_check(${T_NAME}): what is ${T_UNPARSED_ARGUMENTS}?")
     endif()
     if(NOT T_TIMEOUT)
         set(T_TIMEOUT 120)
     endif()
-    if(NOT T_PROCESSORS)
-        set(T_PROCESSORS 1)
-    endif()
+    tt_slots(slots "${T_PROCESSORS}" ${T_SLEEPS})
     tt_labels(labels ${T_LABELS})
     add_test(NAME ${T_NAME} COMMAND ${T_COMMAND})
-    set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS ${T_PROCESSORS}
+    set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS ${slots}
         LABELS "${labels}" ENVIRONMENT "${T_ENV}")
 endfunction()

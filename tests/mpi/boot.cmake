@@ -13,7 +13,7 @@ function(boot_mode mode)
 endfunction()
 # boot_end(MODE np STATUS TEXT): the job ends with the status, and says so. Its ranks sleep most of the time.
 function(boot_end mode np status text)
-    tutti_check(NAME mpi.boot.${mode}.np${np}
+    tutti_check(NAME mpi.boot.${mode}.np${np} SLEEPS
         COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/ends_with.sh ${status} ${text}
             ${TT_MPIRUN} ${TT_MPIRUN_FLAGS} -np ${np} $<TARGET_FILE:t_mpi_boot> ${mode})
 endfunction()

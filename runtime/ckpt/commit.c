@@ -214,6 +214,7 @@ static void saver_free(void *arg)
         tt_log_debug(TT_CKPT, "the save of step %lld ends with its context", (long long)s->step);
     tt_ckpt_discard(s->open);
     tt_saver_drop(s, TUTTI_OK);
+    tt_folder_lock_release(s->lock);
     if (drained(s))
         tt_stage_free(&s->stage);
     if (s->staged != NULL)

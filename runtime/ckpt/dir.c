@@ -8,7 +8,7 @@
  * Removal knows the names we make and touches no others: a directory in which someone keeps a file
  * of his own is not emptied around it.
  */
-#include "ckpt/dir.h"
+#include "ckpt/identity.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/mem.h"
@@ -204,7 +205,8 @@ static tutti_status take_step(void *arg, const char *name)
 {
     step_list *list = arg;
     int64_t step;
-    if (!tt_step_parse(name, &step))
+    tt_identity owner;
+    if (!tt_step_parse(name, &step) && !tt_identity_parse(name, TT_OLD_HEAD, &owner, &step))
         return TUTTI_OK;
     TT_TRY(tt_grow(&list->step, &list->cap, list->n + 1, sizeof *list->step));
     list->step[list->n++] = step;
@@ -227,9 +229,48 @@ tutti_status tt_dir_steps(int dir, int64_t **steps_out, size_t *n_out)
     }
     if (list.n > 0)
         qsort(list.step, list.n, sizeof *list.step, newest_first);
+    size_t n = 0; /* a step and an old version of it count once */
+    for (size_t i = 0; i < list.n; i++)
+        if (n == 0 || list.step[n - 1] != list.step[i])
+            list.step[n++] = list.step[i];
     *steps_out = list.step;
-    *n_out = list.n;
+    *n_out = n;
     return TUTTI_OK;
+}
+
+typedef struct old_search {
+    int64_t step;
+    char *name;
+} old_search;
+
+static tutti_status note_old(void *arg, const char *name)
+{
+    old_search *find = arg;
+    tt_identity owner;
+    int64_t step;
+    if (tt_identity_parse(name, TT_OLD_HEAD, &owner, &step) && step == find->step)
+        snprintf(find->name, TT_TEMP_NAME_MAX, "%s", name);
+    return TUTTI_OK;
+}
+
+tutti_status tt_step_find(int dir, int64_t step, char name[TT_TEMP_NAME_MAX])
+{
+    char own[TT_STEP_NAME_MAX];
+    tt_step_name(step, own);
+    snprintf(name, TT_TEMP_NAME_MAX, "%s", own);
+    if (faccessat(dir, own, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+        return TUTTI_OK;
+    old_search find = {step, name};
+    return tt_dir_each(dir, note_old, &find);
+}
+
+bool tt_dir_space(int dir, uint64_t *bytes_out)
+{
+    struct statvfs fs;
+    if (fstatvfs(dir, &fs) != 0 || fs.f_blocks == 0)
+        return false;
+    *bytes_out = (uint64_t)fs.f_bavail * (uint64_t)fs.f_frsize;
+    return true;
 }
 
 typedef struct removal {

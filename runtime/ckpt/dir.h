@@ -43,7 +43,26 @@ tutti_status tt_file_open(int dir, const char *name, int *fd_out, uint64_t *byte
 tutti_status tt_file_create(int dir, const char *name, int *fd_out); /* must not exist */
 tutti_status tt_file_read(int fd, const char *name, void *buf, size_t bytes, uint64_t at);
 tutti_status tt_file_write(int fd, const char *name, const void *buf, size_t bytes, uint64_t at);
-tutti_status tt_file_sync_close(int fd, const char *name); /* closes whatever the status */
+
+/* Bytes that the file system of the descriptor has left for us; false: it does not say. */
+bool tt_dir_space(int dir, uint64_t *bytes_out);
+
+/*
+ * One job at a time saves into a folder: rank 0 holds a lock from its first save there to its end.
+ * An OFD lock on the file `.lock`, which goes with the process however it ends; where the file
+ * system has no locks (or by TUTTI_CKPT_LOCK) a lease `.lease`, renewed every 10 s and expired
+ * after 60.
+ */
+typedef struct tt_folder_lock tt_folder_lock;
+/* Waits for it; STATE names who holds it. */
+tutti_status tt_folder_lock_take(int dir, const char *path, double wait_s,
+                                 tt_folder_lock **lock_out);
+bool tt_folder_lock_is_of(const tt_folder_lock *lock, int dir); /* takes NULL */
+tutti_status tt_folder_lock_check(tt_folder_lock *lock); /* still held: asked before a commit */
+void tt_folder_lock_release(tt_folder_lock *lock); /* takes NULL */
+
+#define TT_LOCK_NAME ".lock"
+#define TT_LEASE_NAME ".lease"
 
 /*
  * Who makes a temporary directory. Its name carries host, boot, process and start time; a file
@@ -57,5 +76,9 @@ tutti_status tt_leftovers_remove(int dir, const char *path); /* of dead owners *
 
 #define TT_TEMP_HEAD ".tmp-" /* being written */
 #define TT_GONE_HEAD ".del-" /* being removed */
+#define TT_OLD_HEAD ".old-" /* gave way to a new version of its step, which is about to come */
+
+/* The name under which the step is to be found: its own or, without that, one that gave way. */
+tutti_status tt_step_find(int dir, int64_t step, char name[TT_TEMP_NAME_MAX]);
 
 #endif

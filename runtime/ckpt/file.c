@@ -46,8 +46,9 @@ tutti_status tt_file_read(int fd, const char *name, void *buf, size_t bytes, uin
         ssize_t n = pread(fd, to, tt_min_size(bytes, CALL_BYTES), (off_t)at);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
-            return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot read %s", name);
+        if (n < 0) /* EIO: the disk has lost it, which is damage like any other */
+            return tt_fail_errno(errno == EIO ? TUTTI_ERR_CORRUPT : TUTTI_ERR_IO, errno,
+                                 "cannot read %s", name);
         if (n == 0)
             return tt_fail(TUTTI_ERR_CORRUPT, "%s ends at byte %llu, too early", name,
                            (unsigned long long)at);
@@ -72,15 +73,4 @@ tutti_status tt_file_write(int fd, const char *name, const void *buf, size_t byt
         bytes -= (size_t)n;
     }
     return TUTTI_OK;
-}
-
-tutti_status tt_file_sync_close(int fd, const char *name)
-{
-    tutti_status status = TUTTI_OK;
-    /* A failed fsync is final: the kernel may have dropped the pages, so it is never tried again */
-    if (fsync(fd) != 0)
-        status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot make %s durable", name);
-    if (close(fd) != 0 && errno != EINTR && status == TUTTI_OK)
-        status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot close %s", name);
-    return status;
 }

@@ -6,8 +6,9 @@
  * side then: they are replicas, and one of their holders writes them. Boxes that only one rank
  * holds are given out first, then the replicas from the largest down, each to the holder with the
  * fewest bytes so far. What every rank derives from the same bytes by the same rules is the same
- * everywhere; no owner is ever broadcast. Boxes smaller than TT_PACK_BYTES go behind one another
- * into one dataset per dtype, for a dataset costs about 13 us and a page.
+ * everywhere; no owner is ever broadcast. A large replica is cut into slices along its first axis,
+ * so that all its holders write a part of it. Boxes smaller than TT_PACK_BYTES go behind one
+ * another into one dataset per dtype, for a dataset costs about 13 us and a page.
  */
 #include "ckpt/plan.h"
 
@@ -27,10 +28,12 @@ typedef struct entry {
     bool is_bytes;
 } entry;
 
-/* A box once, however many ranks hold it. */
+/* A box once, however many ranks hold it; or a slice of one that several do. */
 typedef struct unique {
     size_t first, holders; /* entries */
+    const int64_t *dim; /* offset, then extent */
     uint64_t bytes;
+    uint64_t from; /* first byte in the holder's box */
     int owner;
 } unique;
 
@@ -40,8 +43,9 @@ typedef struct planner {
     entry *entry;
     size_t nentry, entry_cap;
     unique *uniq;
-    size_t nuniq;
+    size_t nuniq, uniq_cap;
     uint64_t *load; /* bytes of each rank */
+    uint64_t slice_bytes; /* smaller slices of a replica are not worth a dataset */
 } planner;
 
 tutti_status tt_plan_describe(const tt_item *items, size_t n, tt_buf *out)
@@ -130,7 +134,7 @@ static tutti_status check_twice(const entry *a, const entry *b)
 static tutti_status group_entries(planner *p, size_t *tensors_out)
 {
     size_t tensors = 0, n = 0;
-    TT_TRY(tt_calloc(p->nentry, sizeof *p->uniq, &p->uniq));
+    TT_TRY(tt_grow(&p->uniq, &p->uniq_cap, p->nentry, sizeof *p->uniq));
     for (size_t i = 0; i < p->nentry; i++) {
         const entry *e = &p->entry[i], *before = i > 0 ? e - 1 : NULL;
         bool same_name = before != NULL && strcmp(before->name, e->name) == 0;
@@ -141,11 +145,75 @@ static tutti_status group_entries(planner *p, size_t *tensors_out)
             TT_TRY(check_twice(before, e));
             p->uniq[n - 1].holders++;
         } else {
-            p->uniq[n++] = (unique){i, 1, e->bytes, -1};
+            p->uniq[n++] = (unique){i, 1, e->dim, e->bytes, 0, -1};
         }
     }
     p->nuniq = n;
     *tensors_out = tensors;
+    return TUTTI_OK;
+}
+
+/* How many slices a box is written in, and the axis: the first that has more than one element, so
+ * that every slice is one run of bytes in its holders' memory. */
+static int64_t slices_of(const planner *p, const unique *u, int *axis_out)
+{
+    const entry *e = &p->entry[u->first];
+    const int64_t *extent = e->dim + e->ndim;
+    int axis = 0;
+    while (axis < e->ndim && extent[axis] == 1)
+        axis++;
+    if (u->holders == 1 || axis == e->ndim)
+        return 1;
+    uint64_t n = u->bytes / p->slice_bytes;
+    n = n < u->holders ? n : u->holders;
+    n = n < (uint64_t)extent[axis] ? n : (uint64_t)extent[axis];
+    *axis_out = axis;
+    return n < 1 ? 1 : (int64_t)n;
+}
+
+/* Puts the slices behind the others, the first one in the box's own place. */
+static tutti_status slice(planner *p, size_t at, int64_t n, int axis)
+{
+    unique whole = p->uniq[at];
+    int ndim = p->entry[whole.first].ndim;
+    int64_t extent = whole.dim[ndim + axis];
+    uint64_t row = whole.bytes / (uint64_t)extent;
+    TT_TRY(tt_grow(&p->uniq, &p->uniq_cap, p->nuniq + (size_t)n - 1, sizeof *p->uniq));
+    for (int64_t k = 0; k < n; k++) {
+        int64_t low = extent / n * k + extent % n * k / n, *dim;
+        int64_t high = extent / n * (k + 1) + extent % n * (k + 1) / n;
+        TT_TRY(tt_arena_alloc(&p->plan->cat.arena, 2 * (size_t)ndim * sizeof *dim, &dim));
+        memcpy(dim, whole.dim, 2 * (size_t)ndim * sizeof *dim);
+        dim[axis] += low;
+        dim[ndim + axis] = high - low;
+        unique *u = &p->uniq[k == 0 ? at : p->nuniq++];
+        *u = whole;
+        u->dim = dim;
+        u->from = (uint64_t)low * row;
+        u->bytes = (uint64_t)(high - low) * row;
+    }
+    return TUTTI_OK;
+}
+
+static int compare_unique(const void *a, const void *b, void *arg)
+{
+    const unique *x = a, *y = b;
+    const entry *all = arg, *e = &all[x->first], *f = &all[y->first];
+    int order = strcmp(e->name, f->name);
+    return order != 0 ? order : tt_box_compare(x->dim, y->dim, e->ndim);
+}
+
+static tutti_status slice_replicas(planner *p)
+{
+    size_t n = p->nuniq;
+    for (size_t i = 0; i < n; i++) {
+        int axis = 0;
+        int64_t slices = slices_of(p, &p->uniq[i], &axis);
+        if (slices > 1)
+            TT_TRY(slice(p, i, slices, axis));
+    }
+    if (p->nuniq > n) /* two boxes side by side, sliced, take turns */
+        qsort_r(p->uniq, p->nuniq, sizeof *p->uniq, compare_unique, p->entry);
     return TUTTI_OK;
 }
 
@@ -154,7 +222,9 @@ static int largest_first(const void *a, const void *b)
     const unique *x = *(unique *const *)a, *y = *(unique *const *)b;
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
-    return (x->first > y->first) - (x->first < y->first);
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return (x->from > y->from) - (x->from < y->from);
 }
 
 static void own_replica(planner *p, unique *u)
@@ -250,7 +320,7 @@ static tutti_status add_box(planner *p, tt_ctensor *t, const unique *u)
 {
     tt_plan *plan = p->plan;
     tt_cbox *box = &t->box[t->nbox++];
-    box->dim = p->entry[u->first].dim;
+    box->dim = u->dim;
     box->file = shard_of(plan, u->owner);
     TT_TRY(place_box(&plan->shard[box->file], t, box, u->bytes));
     if (u->owner != p->rank)
@@ -260,7 +330,8 @@ static tutti_status add_box(planner *p, tt_ctensor *t, const unique *u)
         if (e->rank != p->rank)
             continue;
         TT_TRY(tt_grow(&plan->copy, &plan->copy_cap, plan->ncopy + 1, sizeof *plan->copy));
-        plan->copy[plan->ncopy++] = (tt_copy){.box = box, .bytes = u->bytes, .item = e->item};
+        plan->copy[plan->ncopy++] =
+            (tt_copy){.box = box, .bytes = u->bytes, .from = u->from, .item = e->item};
     }
     return TUTTI_OK;
 }
@@ -344,6 +415,7 @@ static tutti_status plan_steps(planner *p, const tt_blobs *described)
         return tt_fail(TUTTI_ERR_ARG, "no rank added anything");
     qsort(p->entry, p->nentry, sizeof *p->entry, compare_entry);
     TT_TRY(group_entries(p, &tensors));
+    TT_TRY(slice_replicas(p));
     TT_TRY(choose_owners(p));
     TT_TRY(make_shards(p));
     TT_TRY(make_tensors(p, tensors));
@@ -352,10 +424,11 @@ static tutti_status plan_steps(planner *p, const tt_blobs *described)
     return TUTTI_OK;
 }
 
-tutti_status tt_plan_make(const tt_blobs *described, int rank, tt_plan *plan_out)
+tutti_status tt_plan_make(const tt_blobs *described, int rank, uint64_t slice_bytes,
+                          tt_plan *plan_out)
 {
     tt_plan plan = {.mine = -1};
-    planner p = {.plan = &plan, .ranks = described->n, .rank = rank};
+    planner p = {.plan = &plan, .ranks = described->n, .rank = rank, .slice_bytes = slice_bytes};
     tutti_status status = plan_steps(&p, described);
     free(p.entry);
     free(p.uniq);

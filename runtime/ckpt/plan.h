@@ -47,6 +47,7 @@ typedef struct tt_shard {
 typedef struct tt_copy {
     const tt_cbox *box; /* its place: that of its dataset, then box->within */
     uint64_t bytes;
+    uint64_t from; /* first byte in the item's data */
     uint32_t item;
 } tt_copy;
 
@@ -59,8 +60,10 @@ typedef struct tt_plan {
     size_t ncopy, copy_cap;
 } tt_plan;
 
-/* `described` has one description of each rank. ARG names what overlaps, is missing or differs. */
-tutti_status tt_plan_make(const tt_blobs *described, int rank, tt_plan *plan_out);
+/* `described` has one description of each rank. ARG names what overlaps, is missing or differs. A
+ * replica of twice slice_bytes or more is written in slices. */
+tutti_status tt_plan_make(const tt_blobs *described, int rank, uint64_t slice_bytes,
+                          tt_plan *plan_out);
 void tt_plan_free(tt_plan *plan); /* takes one that is all zero */
 
 #endif

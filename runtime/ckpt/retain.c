@@ -26,6 +26,7 @@ static tutti_status remove_step(int dir, int64_t step)
     TT_TRY(tt_owner_temp_name(step, TT_GONE_HEAD, gone));
     if (renameat(dir, name, dir, gone) != 0)
         return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot rename %s", name);
+    TT_TRY(tt_dir_sync(dir, name)); /* or a power cut brings the name back, but not the files */
     return tt_dir_remove(dir, gone);
 }
 

@@ -20,6 +20,7 @@
 #include "ckpt/ranks.h"
 #include "ckpt/saver.h"
 #include "core/clock.h"
+#include "core/env.h"
 #include "core/log.h"
 
 enum { VALUE_MAX = 16 << 20, SEE_TRIES = 11 };
@@ -33,11 +34,24 @@ void tt_ckpt_discard(tutti_ckpt *ck)
     free(ck);
 }
 
+static tutti_status lock_folder(tt_saver *s)
+{
+    double wait_s;
+    if (tt_folder_lock_is_of(s->lock, s->dir) && tt_folder_lock_check(s->lock) == TUTTI_OK)
+        return TUTTI_OK;
+    tt_folder_lock_release(s->lock);
+    s->lock = NULL;
+    TT_TRY(tt_env_get_seconds(TT_ENV_CKPT_WAIT_LOCK, &wait_s));
+    tutti_expect_quiet(s->ctx, wait_s);
+    return tt_folder_lock_take(s->dir, s->path, wait_s, &s->lock);
+}
+
 /* Rank 0: the directory, free of what dead owners left, and the temporary one in it. */
 static tutti_status make_temp(tt_saver *s)
 {
     TT_TRY(tt_dir_make(s->path));
     TT_TRY(tt_dir_open(s->path, &s->dir));
+    TT_TRY(lock_folder(s));
     TT_TRY(tt_leftovers_remove(s->dir, s->path));
     TT_TRY(tt_owner_temp_name(s->step, TT_TEMP_HEAD, s->temp_name));
     if (mkdirat(s->dir, s->temp_name, 0777) != 0)

@@ -40,6 +40,7 @@ typedef struct tt_saver {
     /* the save in progress */
     char *path; /* as the program named it */
     int dir, temp, owner; /* descriptors; owner: rank 0's lock */
+    tt_folder_lock *lock; /* rank 0's, kept from save to save */
     char temp_name[TT_TEMP_NAME_MAX];
     int64_t step;
     int keep_last;

@@ -104,21 +104,21 @@ static tutti_status write_manifest(tt_saver *s, const tt_manifest *m)
  * one keeps its place until the very moment the new one takes it, where the file system can. */
 static tutti_status replace(tt_saver *s, const char *name)
 {
-    char gone[TT_TEMP_NAME_MAX];
+    char old[TT_TEMP_NAME_MAX];
     if (renameat2(s->dir, s->temp_name, s->dir, name, RENAME_EXCHANGE) == 0)
         return TUTTI_OK;
     if (errno != EINVAL && errno != ENOSYS)
         return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot exchange %s", name);
-    TT_TRY(tt_owner_temp_name(s->step, TT_GONE_HEAD, gone));
-    if (renameat(s->dir, name, s->dir, gone) != 0)
+    TT_TRY(tt_owner_temp_name(s->step, TT_OLD_HEAD, old));
+    if (renameat(s->dir, name, s->dir, old) != 0)
         return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot replace %s", name);
     if (renameat(s->dir, s->temp_name, s->dir, name) != 0) {
         tutti_status status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot replace %s", name);
-        if (renameat(s->dir, gone, s->dir, name) != 0)
-            status = tt_fail_more(status, "%s has become %s", name, gone);
+        if (renameat(s->dir, old, s->dir, name) != 0)
+            status = tt_fail_more(status, "%s has become %s", name, old);
         return status;
     }
-    snprintf(s->temp_name, sizeof s->temp_name, "%s", gone);
+    snprintf(s->temp_name, sizeof s->temp_name, "%s", old);
     return TUTTI_OK;
 }
 
@@ -128,19 +128,25 @@ static tutti_status rename_in(tt_saver *s)
     bool replaced = false;
     tt_step_name(s->step, name);
     TT_TRY(tt_dir_sync(s->temp, s->temp_name));
+    TT_TRY(tt_folder_lock_check(s->lock));
     if (renameat(s->dir, s->temp_name, s->dir, name) != 0) {
         if (errno != ENOTEMPTY && errno != EEXIST)
             return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot rename to %s", name);
         TT_TRY(replace(s, name));
         replaced = true;
     }
-    /* From here on it is committed: what fails now must not remove it. The lock is given up only
-     * now, for a process of another container cannot tell that this one lives by anything else. */
-    unlinkat(s->temp, TT_OWNER_NAME, 0);
-    if (replaced && tt_dir_remove(s->dir, s->temp_name) != TUTTI_OK)
-        tt_log_warn(TT_CKPT, "%s: %s", s->path, tutti_last_error());
+    /* From here on it is committed: what fails now must not remove it, and the old version goes
+     * only when the new one's name is durable. */
+    char old[TT_TEMP_NAME_MAX];
+    snprintf(old, sizeof old, "%s", s->temp_name);
     s->temp_name[0] = '\0';
-    return tt_dir_sync(s->dir, s->path);
+    TT_TRY(tt_dir_sync(s->dir, s->path));
+    /* The lock is given up only now, for a process of another container cannot tell that this one
+     * lives by anything else. */
+    unlinkat(s->temp, TT_OWNER_NAME, 0);
+    if (replaced && tt_dir_remove(s->dir, old) != TUTTI_OK)
+        tt_log_warn(TT_CKPT, "%s: %s", s->path, tutti_last_error());
+    return TUTTI_OK;
 }
 
 tutti_status tt_save_seal(void *saver)

@@ -5,14 +5,22 @@
  * The space on disk is reserved before all else, with an allowance for HDF5's own bytes, so that a
  * full file system or a limit says so at once. HDF5 makes the file in memory, where the datasets'
  * space stays a hole, and is closed: it never sees the disk, and no lock of its is held while the
- * bulk goes there. Then the file is written block by
- * block: one that lies in a dataset straight from the staging memory, one that also holds HDF5's
- * own bytes (they may be anywhere, also in a dataset's tail) from a bounce buffer in which the two
- * are laid over each other. The hashes are of what was meant to be written, not of what a later
- * read happens to give. At last HDF5 opens the file, and every dataset must be where it was made.
+ * bulk goes there. Then the file is written block by block: one that lies in a dataset straight
+ * from the staging memory, one that also holds HDF5's own bytes (they may be anywhere, also in a
+ * dataset's tail) from a bounce buffer in which the two are laid over each other.
+ *
+ * Large shards go past the page cache (O_DIRECT) where the file system allows it: half the memory
+ * traffic, and nothing is left for fsync. Two threads take the blocks in turn, so that one hashes
+ * while the other's block is on its way. Only whole pages go that way; the last bytes of the file
+ * are written at their exact length, for padding would overwrite metadata that lies behind them.
+ *
+ * The hashes are of what was meant to be written, not of what a later read happens to give. HDF5's
+ * own bytes are read back from the disk, and HDF5 opens the file: every dataset must be where it
+ * was made.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,6 +29,9 @@
 #include "ckpt/dir.h"
 #include "ckpt/h5.h"
 #include "ckpt/writer.h"
+#include "core/env.h"
+
+enum { DIRECT_MIN_BYTES = 4 << 20, HELPER_MIN_BLOCKS = 8, PAGE = TT_FILE_ALIGN };
 
 typedef struct segment {
     uint64_t at, bytes; /* in the file */
@@ -29,11 +40,16 @@ typedef struct segment {
 
 typedef struct walk {
     int fd;
+    int direct; /* the same file, past the page cache; -1: not there */
     int memory; /* HDF5's part */
     const char *name;
     segment *seg; /* by place in the file */
-    size_t nseg, next; /* next: the first that does not end before the block */
-    char *bounce; /* a block */
+    size_t nseg;
+    uint64_t block_bytes;
+    const _Atomic bool *cancel;
+    tt_shard_report *report;
+    _Atomic size_t next; /* block to write */
+    _Atomic bool failed, not_direct;
 } walk;
 
 void tt_shard_report_free(tt_shard_report *report)
@@ -64,48 +80,168 @@ static tutti_status make_segments(walk *w, const tt_shard *shard, const tt_stage
     return TUTTI_OK;
 }
 
-static tutti_status mix_block(walk *w, uint64_t begin, uint64_t end)
+/* The first segment that ends behind `at`. */
+static size_t segment_at(const walk *w, uint64_t at)
 {
-    TT_TRY(tt_file_read(w->memory, w->name, w->bounce, end - begin, begin));
-    for (size_t i = w->next; i < w->nseg && w->seg[i].at < end; i++) {
+    size_t low = 0, high = w->nseg;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (w->seg[middle].at + w->seg[middle].bytes <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* What the file is to hold from begin to end, HDF5's bytes and ours laid over each other. */
+static tutti_status lay(const walk *w, uint64_t begin, uint64_t end, char *to)
+{
+    TT_TRY(tt_file_read(w->memory, w->name, to, end - begin, begin));
+    for (size_t i = segment_at(w, begin); i < w->nseg && w->seg[i].at < end; i++) {
         const segment *s = &w->seg[i];
         uint64_t low = s->at > begin ? s->at : begin;
         uint64_t high = s->at + s->bytes < end ? s->at + s->bytes : end;
-        if (low < high)
-            memcpy(w->bounce + (low - begin), s->data + (low - s->at), high - low);
+        memcpy(to + (low - begin), s->data + (low - s->at), high - low);
     }
     return TUTTI_OK;
 }
 
-static tutti_status write_block(walk *w, uint64_t begin, uint64_t end, tt_hash128 *hash_out)
+/* Writes whole pages past the page cache; how many bytes of them, fewer where it refuses. */
+static tutti_status write_direct(walk *w, const char *data, uint64_t begin, uint64_t bytes,
+                                 uint64_t *done_out)
 {
-    while (w->next < w->nseg && w->seg[w->next].at + w->seg[w->next].bytes <= begin)
-        w->next++;
-    const segment *s = w->next < w->nseg ? &w->seg[w->next] : NULL;
-    const char *data = w->bounce;
-    if (s != NULL && s->at <= begin && s->at + s->bytes >= end)
-        data = s->data + (begin - s->at);
-    else
-        TT_TRY(mix_block(w, begin, end));
-    TT_TRY(tt_file_write(w->fd, w->name, data, end - begin, begin));
-    *hash_out = tt_hash128_of(data, end - begin);
+    uint64_t done = 0;
+    while (done < bytes) {
+        ssize_t n = pwrite(w->direct, data + done, bytes - done, (off_t)(begin + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno != EINVAL)
+            return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot write %s", w->name);
+        if (n <= 0 || n % PAGE != 0) {
+            atomic_store(&w->not_direct, true);
+            break;
+        }
+        done += (uint64_t)n;
+    }
+    *done_out = done;
+    return TUTTI_OK;
+}
+
+static tutti_status write_bytes(walk *w, const char *data, uint64_t begin, uint64_t end)
+{
+    uint64_t done = 0;
+    if (w->direct >= 0 && !atomic_load(&w->not_direct) && (uintptr_t)data % PAGE == 0)
+        TT_TRY(write_direct(w, data, begin, (end - begin) / PAGE * PAGE, &done));
+    if (begin + done == end)
+        return TUTTI_OK;
+    TT_TRY(tt_file_write(w->fd, w->name, data + done, end - begin - done, begin + done));
     /* the disk starts on it now instead of at the fsync */
-    sync_file_range(w->fd, (off_t)begin, (off_t)(end - begin), SYNC_FILE_RANGE_WRITE);
+    sync_file_range(w->fd, (off_t)(begin + done), (off_t)(end - begin - done),
+                    SYNC_FILE_RANGE_WRITE);
     return TUTTI_OK;
 }
 
-static tutti_status write_blocks(walk *w, uint64_t block_bytes, const _Atomic bool *cancel,
-                                 tt_shard_report *report)
+static tutti_status write_block(walk *w, size_t i, char *bounce)
 {
-    report->blocks = (report->bytes + block_bytes - 1) / block_bytes;
-    TT_TRY(tt_calloc(report->blocks, sizeof *report->hash, &report->hash));
-    for (size_t i = 0; i < report->blocks; i++) {
-        uint64_t begin = i * block_bytes, end = begin + block_bytes;
-        if (atomic_load_explicit(cancel, memory_order_relaxed))
-            return tt_fail(TUTTI_ERR_STATE, "the save was given up");
-        TT_TRY(write_block(w, begin, end < report->bytes ? end : report->bytes, &report->hash[i]));
+    uint64_t begin = i * w->block_bytes, end = begin + w->block_bytes;
+    if (end > w->report->bytes)
+        end = w->report->bytes;
+    size_t k = segment_at(w, begin);
+    const char *data = bounce;
+    if (k < w->nseg && w->seg[k].at <= begin && w->seg[k].at + w->seg[k].bytes >= end)
+        data = w->seg[k].data + (begin - w->seg[k].at);
+    else
+        TT_TRY(lay(w, begin, end, bounce));
+    w->report->hash[i] = tt_hash128_of(data, end - begin);
+    return write_bytes(w, data, begin, end);
+}
+
+/* Takes blocks until none is left: in the writer and its helper at once. */
+static tutti_status write_some(void *arg)
+{
+    walk *w = arg;
+    char *bounce = aligned_alloc(PAGE, w->block_bytes);
+    tutti_status status = TUTTI_OK;
+    if (bounce == NULL)
+        status = tt_fail(TUTTI_ERR_NO_MEMORY, "no memory for a block of %s", w->name);
+    while (status == TUTTI_OK && !atomic_load(&w->failed)) {
+        size_t i = atomic_fetch_add(&w->next, 1);
+        if (i >= w->report->blocks)
+            break;
+        if (atomic_load_explicit(w->cancel, memory_order_relaxed))
+            status = tt_fail(TUTTI_ERR_STATE, "the save was given up");
+        else
+            status = write_block(w, i, bounce);
     }
+    if (status != TUTTI_OK)
+        atomic_store(&w->failed, true);
+    free(bounce);
+    return status;
+}
+
+static tutti_status write_blocks(walk *w)
+{
+    tt_shard_report *report = w->report;
+    tt_worker helper = {0};
+    report->blocks = (report->bytes + w->block_bytes - 1) / w->block_bytes;
+    TT_TRY(tt_calloc(report->blocks, sizeof *report->hash, &report->hash));
+    if (report->blocks >= HELPER_MIN_BLOCKS)
+        TT_TRY(tt_worker_start(&helper, write_some, w));
+    tutti_status status = write_some(w);
+    if (report->blocks < HELPER_MIN_BLOCKS)
+        return status;
+    if (status == TUTTI_OK)
+        return tt_worker_join(&helper);
+    char text[TT_ERROR_TEXT_MAX];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    status = tt_worker_join(&helper) == TUTTI_ERR_NO_SPACE ? TUTTI_ERR_NO_SPACE : status;
+    return tt_fail_text(status, text);
+}
+
+static tutti_status open_direct(walk *w, int dir)
+{
+    bool wanted;
+    TT_TRY(tt_env_get_bool(TT_ENV_CKPT_DIRECT, &wanted));
+    if (wanted && w->report->bytes >= DIRECT_MIN_BYTES)
+        w->direct = openat(dir, w->name, O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC);
+    return TUTTI_OK; /* without it too */
+}
+
+/* Compares bytes of the file, from the disk, with what they are to be. */
+static tutti_status compare_back(const walk *w, uint64_t begin, uint64_t end, char *want,
+                                 char *have)
+{
+    posix_fadvise(w->fd, (off_t)begin, (off_t)(end - begin), POSIX_FADV_DONTNEED);
+    TT_TRY(lay(w, begin, end, want));
+    TT_TRY(tt_file_read(w->fd, w->name, have, end - begin, begin));
+    if (memcmp(want, have, end - begin) != 0)
+        return tt_fail(TUTTI_ERR_IO, "%s does not hold what was written to it at byte %llu",
+                       w->name, (unsigned long long)begin);
     return TUTTI_OK;
+}
+
+/* Reads HDF5's bytes back, which are where the memory file is not a hole. */
+static tutti_status read_back(const walk *w)
+{
+    char *both;
+    tutti_status status = TUTTI_OK;
+    uint64_t at = 0, size = w->report->bytes;
+    TT_TRY(tt_calloc(2, w->block_bytes, &both));
+    while (at < size && status == TUTTI_OK) {
+        off_t data = lseek(w->memory, (off_t)at, SEEK_DATA);
+        if (data < 0)
+            break;
+        off_t hole = lseek(w->memory, data, SEEK_HOLE);
+        uint64_t end = hole < 0 || (uint64_t)hole > size ? size : (uint64_t)hole;
+        at = (uint64_t)data;
+        if (end - at > w->block_bytes)
+            end = at + w->block_bytes;
+        status = compare_back(w, at, end, both, both + w->block_bytes);
+        at = end;
+    }
+    free(both);
+    return status;
 }
 
 static tutti_status reserve(int fd, const char *name, uint64_t bytes)
@@ -123,49 +259,59 @@ static uint64_t allowance(const tt_shard *shard)
     return (64 << 10) + (2 << 10) * (uint64_t)shard->ndset;
 }
 
-static tutti_status fill(walk *w, const tt_shard_input *in, tt_shard_report *report)
+static tutti_status fill(walk *w, int dir, const tt_shard_input *in)
 {
     struct stat st;
     if (fstat(w->memory, &st) != 0)
         return tt_fail_errno(TUTTI_ERR_IO, errno, "no size of %s", w->name);
-    report->bytes = (uint64_t)st.st_size;
-    TT_TRY(reserve(w->fd, w->name, report->bytes));
-    if (ftruncate(w->fd, (off_t)report->bytes) != 0)
+    w->report->bytes = (uint64_t)st.st_size;
+    TT_TRY(reserve(w->fd, w->name, w->report->bytes));
+    if (ftruncate(w->fd, (off_t)w->report->bytes) != 0)
         return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot give %s its size", w->name);
-    TT_TRY(make_segments(w, in->shard, in->stage, report->offset));
-    TT_TRY(tt_calloc(1, in->block_bytes, &w->bounce));
-    return write_blocks(w, in->block_bytes, in->cancel, report);
+    TT_TRY(make_segments(w, in->shard, in->stage, w->report->offset));
+    TT_TRY(open_direct(w, dir));
+    TT_TRY(write_blocks(w));
+    if (fsync(w->fd) != 0) /* final: the kernel may have dropped the pages */
+        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot make %s durable", w->name);
+    TT_TRY(read_back(w));
+    return tt_h5_shard_check(dir, w->name, in->shard, w->report->offset);
 }
 
-static tutti_status write_shard(int dir, walk *w, const tt_shard_input *in, tt_shard_report *report)
+static tutti_status write_shard(int dir, walk *w, const tt_shard_input *in)
 {
-    TT_TRY(tt_calloc(in->shard->ndset, sizeof *report->offset, &report->offset));
+    TT_TRY(tt_calloc(in->shard->ndset, sizeof *w->report->offset, &w->report->offset));
     TT_TRY(tt_file_create(dir, w->name, &w->fd));
-    tutti_status status = reserve(w->fd, w->name, in->shard->stage_bytes + allowance(in->shard));
-    if (status == TUTTI_OK)
-        status = tt_h5_shard_make(w->name, in->shard, report->offset, &w->memory);
-    if (status == TUTTI_OK) {
-        status = fill(w, in, report);
-        close(w->memory);
-    }
-    if (status == TUTTI_OK)
-        status = tt_h5_shard_check(dir, w->name, in->shard, report->offset);
-    if (status != TUTTI_OK) {
-        close(w->fd);
-        return status;
-    }
-    TT_TRY(tt_file_sync_close(w->fd, w->name));
+    TT_TRY(reserve(w->fd, w->name, in->shard->stage_bytes + allowance(in->shard)));
+    TT_TRY(tt_h5_shard_make(w->name, in->shard, w->report->offset, &w->memory));
+    TT_TRY(fill(w, dir, in));
+    int fd = w->fd;
+    w->fd = -1;
+    if (close(fd) != 0 && errno != EINTR)
+        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot close %s", w->name);
     return tt_dir_sync(dir, "the checkpoint's directory");
+}
+
+static void close_all(const int *fd, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (fd[i] >= 0)
+            close(fd[i]);
 }
 
 tutti_status tt_shard_write(int dir, const char *name, const tt_shard_input *in,
                             tt_shard_report *report_out)
 {
     tt_shard_report report = {0};
-    walk w = {.fd = -1, .memory = -1, .name = name};
-    tutti_status status = write_shard(dir, &w, in, &report);
+    walk w = {.fd = -1,
+              .direct = -1,
+              .memory = -1,
+              .name = name,
+              .block_bytes = in->block_bytes,
+              .cancel = in->cancel,
+              .report = &report};
+    tutti_status status = write_shard(dir, &w, in);
+    close_all((int[]){w.fd, w.direct, w.memory}, 3);
     free(w.seg);
-    free(w.bounce);
     if (status != TUTTI_OK) {
         tt_shard_report_free(&report);
         return status;
@@ -174,14 +320,29 @@ tutti_status tt_shard_write(int dir, const char *name, const tt_shard_input *in,
     return TUTTI_OK;
 }
 
+static tutti_status check_small(int fd, const char *name, const void *data, size_t bytes)
+{
+    char *have;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* from the disk, not from our own pages */
+    TT_TRY(tt_calloc(1, bytes, &have));
+    tutti_status status = tt_file_read(fd, name, have, bytes, 0);
+    if (status == TUTTI_OK && memcmp(have, data, bytes) != 0)
+        status = tt_fail(TUTTI_ERR_IO, "%s does not hold what was written to it", name);
+    free(have);
+    return status;
+}
+
 tutti_status tt_small_file_write(int dir, const char *name, const void *data, size_t bytes)
 {
     int fd;
     TT_TRY(tt_file_create(dir, name, &fd));
     tutti_status status = tt_file_write(fd, name, data, bytes, 0);
+    if (status == TUTTI_OK && fsync(fd) != 0)
+        status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot make %s durable", name);
     if (status == TUTTI_OK)
-        return tt_file_sync_close(fd, name);
-    close(fd);
+        status = check_small(fd, name, data, bytes);
+    if (close(fd) != 0 && errno != EINTR && status == TUTTI_OK)
+        status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot close %s", name);
     return status;
 }
 

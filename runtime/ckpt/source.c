@@ -60,7 +60,9 @@ static tutti_status check_sizes(const tt_source *src)
 static tutti_status open_source(int dir, int64_t step, tt_buf *text, tt_source *src)
 {
     bool first = text->size == 0;
-    tutti_status status = tt_dir_open_at(dir, src->name, &src->dir);
+    char name[TT_TEMP_NAME_MAX];
+    TT_TRY(tt_step_find(dir, step, name));
+    tutti_status status = tt_dir_open_at(dir, name, &src->dir);
     if (status == TUTTI_OK && first)
         status = read_manifest(src->dir, text);
     if (status == TUTTI_OK)

@@ -8,7 +8,9 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/h5index.c
     ${CMAKE_CURRENT_LIST_DIR}/h5shard.c
     ${CMAKE_CURRENT_LIST_DIR}/h5util.c
+    ${CMAKE_CURRENT_LIST_DIR}/identity.c
     ${CMAKE_CURRENT_LIST_DIR}/load.c
+    ${CMAKE_CURRENT_LIST_DIR}/lock.c
     ${CMAKE_CURRENT_LIST_DIR}/manifest.c
     ${CMAKE_CURRENT_LIST_DIR}/manifest_read.c
     ${CMAKE_CURRENT_LIST_DIR}/owner.c

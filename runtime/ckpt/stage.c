@@ -117,7 +117,7 @@ static tutti_status make_plan(tt_saver *s, const tt_buf *described, const commit
     free(s->plan_key);
     s->plan_key = NULL;
     tt_plan_free(&s->plan);
-    status = tt_plan_make(&blobs, world->rank, &s->plan);
+    status = tt_plan_make(&blobs, world->rank, s->block_bytes, &s->plan);
     tt_blobs_free(&blobs);
     if (status == TUTTI_OK)
         status = tt_calloc((size_t)world->size, sizeof *key, &key);
@@ -166,6 +166,24 @@ static tutti_status reserve_stage(tt_saver *s, tutti_stream stream)
                             : tt_stage_reserve(&s->stage, s->plan.shard[s->plan.mine].stage_bytes);
 }
 
+/* Rank 0 asks for all: a full disk is said before anything is written. */
+static tutti_status check_space(const tt_saver *s)
+{
+    uint64_t need = 0, have;
+    for (size_t i = 0; i < s->plan.nshard; i++)
+        need += s->plan.shard[i].stage_bytes;
+    if (s->ctx->world.rank != 0 || !tt_dir_space(s->dir, &have) || need <= have)
+        return TUTTI_OK;
+    return tt_fail(TUTTI_ERR_NO_SPACE, "%llu MiB are to be written, the file system has %llu left",
+                   (unsigned long long)(need >> 20), (unsigned long long)(have >> 20));
+}
+
+static tutti_status reserve_all(tt_saver *s, tutti_stream stream)
+{
+    TT_TRY(check_space(s));
+    return reserve_stage(s, stream);
+}
+
 static tutti_status queue_copies(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream)
 {
     const tt_device_ops *ops = s->ctx->dev_ops;
@@ -174,10 +192,11 @@ static tutti_status queue_copies(tt_saver *s, const tutti_ckpt *ck, tutti_stream
         const tt_item *item = &ck->item[copy->item];
         const tt_dset *dset = &s->plan.shard[s->plan.mine].dset[copy->box->dset];
         char *to = s->stage.base + dset->stage + copy->box->within;
+        const char *from = (const char *)item->data + copy->from;
         if (item->bytes) /* ours: it goes with ck, which is gone before the stream gets there */
-            memcpy(to, item->data, copy->bytes);
+            memcpy(to, from, copy->bytes);
         else
-            TT_TRY(ops->copy(s->ctx->dev, to, item->data, copy->bytes, stream));
+            TT_TRY(ops->copy(s->ctx->dev, to, from, copy->bytes, stream));
     }
     if (stream.kind != TUTTI_STREAM_INLINE)
         TT_TRY(ops->event_record(s->ctx->dev, s->staged, stream));
@@ -213,7 +232,7 @@ static tutti_status commit(tt_saver *s, const tutti_ckpt *ck, tutti_stream strea
     tt_group *world = &s->ctx->world;
     TT_TRY(tt_agree(world, "tutti_ckpt_commit", commit_args(s, ck, stream, opts)));
     TT_TRY(agree_plan(s, ck, opts));
-    TT_TRY(tt_agree(world, "tutti_ckpt_commit", reserve_stage(s, stream)));
+    TT_TRY(tt_agree(world, "tutti_ckpt_commit", reserve_all(s, stream)));
     start_writing(s, ck, stream, opts->keep_last);
     return TUTTI_OK;
 }

@@ -54,7 +54,7 @@ typedef struct tt_shard_input {
 tutti_status tt_shard_write(int dir, const char *name, const tt_shard_input *in,
                             tt_shard_report *report_out);
 
-/* Writes a small file from memory and makes it durable. */
+/* Writes a small file from memory, makes it durable and reads it back. */
 tutti_status tt_small_file_write(int dir, const char *name, const void *data, size_t bytes);
 /* Hashes a file's image block by block. */
 tutti_status tt_blocks_hash(const void *data, size_t bytes, uint64_t block_bytes,

@@ -33,6 +33,13 @@ typedef enum tt_env_type {
       "piece in which plain memory is staged and nodes exchange data")                             \
     X(CKPT_BLOCK_BYTES, TT_ENV_BYTES, "4M", true,                                                  \
       "bytes covered by one checksum of a checkpoint file")                                        \
+    X(CKPT_DIRECT, TT_ENV_BOOL, "1", false,                                                        \
+      "0: checkpoints are written through the page cache, not past it (O_DIRECT)")                 \
+    X(CKPT_LOCK, TT_ENV_STRING, "auto", true,                                                      \
+      "how two jobs are kept from saving into one folder: auto (a file lock, else a lease), "      \
+      "lease (where locks do not reach other nodes), off")                                         \
+    X(CKPT_WAIT_LOCK, TT_ENV_SECONDS, "60", true,                                                  \
+      "seconds that a save waits for a folder that another job saves into")                        \
     X(HOST_ID, TT_ENV_STRING, "", false,                                                           \
       "name of this machine in place of its boot id, mount namespace and host name: ranks with "   \
       "equal ones share a node")                                                                   \

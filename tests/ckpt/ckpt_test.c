@@ -35,7 +35,8 @@ int count_entries(const char *path, const char *prefix)
     int n = 0;
     assert_non_null(dir);
     while ((entry = readdir(dir)) != NULL)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            strcmp(entry->d_name, ".lock") != 0)
             n += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
     closedir(dir);
     return n;

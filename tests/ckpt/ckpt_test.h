@@ -9,7 +9,8 @@ enum { PATH_CAP = 512 };
 
 void scratch_make(char path[PATH_CAP]);
 void scratch_remove(const char *path); /* with all that is in it */
-int count_entries(const char *path, const char *prefix); /* names that begin with it; "" all */
+int count_entries(const char *path,
+                  const char *prefix); /* names that begin with it; "" all but the lock */
 /* Reads or replaces a whole file; the caller frees. */
 unsigned char *file_get(const char *path, size_t *bytes_out);
 void file_put(const char *path, const void *data, size_t bytes);

@@ -231,7 +231,8 @@ static void full(void **state)
         skip();
     (void)saved;
     assert_string_equal(small_job_save(2, dir, 1), "");
-    wrong w = {NULL, large, TUTTI_ERR_NO_SPACE, {"checkpoint of step 2", "shard-0000", "No space"}};
+    wrong w = {
+        NULL, large, TUTTI_ERR_NO_SPACE, {"checkpoint of step 2", "are to be written", "left"}};
     const char *report = tt_ranks_run(2, NULL, wrong_body, &w);
     int entries = count_entries(dir, "");
     umount(path);

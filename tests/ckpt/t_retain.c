@@ -143,7 +143,7 @@ int renameat(int from, const char *name, int to, const char *new_name)
         errno = EIO;
         return -1;
     }
-    moved_away = moved_away || strncmp(new_name, TT_GONE_HEAD, strlen(TT_GONE_HEAD)) == 0;
+    moved_away = moved_away || strncmp(new_name, TT_OLD_HEAD, strlen(TT_OLD_HEAD)) == 0;
     return (int)syscall(SYS_renameat2, from, name, to, new_name, 0);
 }
 

@@ -178,6 +178,46 @@ static void replicas_once_and_spread(void **state)
     }
 }
 
+static void large_replica_body(tt_rank *r)
+{
+    enum { ROWS = 5, COLS = 3000001 };
+    tutti_tensor t = TUTTI_TENSOR_INIT;
+    tutti_ckpt *ck;
+    tutti_ckpt_reader *rd;
+    t.name = "w";
+    t.dtype = TUTTI_UINT8;
+    t.ndim = 3;
+    t.shape[0] = 1;
+    t.shape[1] = ROWS;
+    t.shape[2] = COLS;
+    t.data = calloc(ROWS, COLS);
+    box_fill(&t, 5);
+    TT_EXPECT_OK(r, tutti_ckpt_begin(r->ctx, dir, 1, &ck));
+    TT_EXPECT_OK(r, tutti_ckpt_add(ck, &t));
+    TT_EXPECT_OK(r, tutti_ckpt_commit(ck, (tutti_stream){0}, NULL));
+    TT_EXPECT_OK(r, tutti_ckpt_wait(r->ctx, NULL));
+    memset(t.data, 0, (size_t)ROWS * COLS);
+    TT_EXPECT_OK(r, tutti_ckpt_open(r->ctx, dir, -1, &rd));
+    TT_EXPECT_OK(r, tutti_ckpt_read(rd, &t, 1, (tutti_stream){0}));
+    tutti_ckpt_close(rd);
+    TT_EXPECT(r, box_check(&t, 5));
+    free(t.data);
+}
+
+/* One tensor of 15 MB that three ranks hold: each writes a slice. */
+static void large_replica_sliced(void **state)
+{
+    (void)state;
+    char path[PATH_CAP + 64];
+    struct stat st;
+    TT_ASSERT_RANKS(3, NULL, large_replica_body, NULL);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/step-000000000001/shard-%05d.h5", dir, i);
+        assert_int_equal(stat(path, &st), 0);
+        assert_in_range(st.st_size, 3000001, 2 * 3000001 + 65536);
+    }
+}
+
 static void own_body(tt_rank *r)
 {
     int32_t mine[3] = {r->rank, r->rank * 10, -r->rank}, got[3];
@@ -394,9 +434,9 @@ static void plans_are_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(wait_then_load),      T(steps_commit),  T(finalize_commits),
-        T(same_step_again),     T(stream_order),  T(replicas_once_and_spread),
-        T(values_of_each_rank), T(empty_boxes),   T(h5dump_reads_it),
-        T(h5py_reads_it),       T(plans_are_kept)};
+        T(wait_then_load),       T(steps_commit),        T(finalize_commits),
+        T(same_step_again),      T(stream_order),        T(replicas_once_and_spread),
+        T(large_replica_sliced), T(values_of_each_rank), T(empty_boxes),
+        T(h5dump_reads_it),      T(h5py_reads_it),       T(plans_are_kept)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

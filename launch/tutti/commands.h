@@ -5,6 +5,7 @@
 
 enum { EXIT_USAGE = 2 };
 
+int command_bench(int argc, char **argv); /* benchmarks/command.c */
 int command_env(int argc, char **argv);
 
 #endif

@@ -198,9 +198,11 @@ static void add_point(line *lines, size_t *count, const char *name, double x, do
 static void add_row(line *lines, size_t *count, const bench_row *row)
 {
     const char *place = row->c.in_place ? "in place" : "out of place";
-    double bytes = (double)row->c.bytes, bus = bytes * row->c.op->bus(row->c.size) * 1e-3;
+    double bytes = (double)row->c.bytes, bus = bytes * 1e-3;
     char name[64];
 
+    if (row->c.size > 1) /* alone, nothing crosses a link: algorithm bandwidth */
+        bus *= row->c.op->bus(row->c.size);
     snprintf(name, sizeof name, "tutti, %s, %s", row->registered ? "registered" : "plain", place);
     add_point(lines, count, name, bytes, bus / row->us.median);
     for (size_t p = 0; p < row->peers; p++) {
@@ -229,8 +231,10 @@ static void draw(const bench_job *job, const bench_options *o, const bench_row *
     snprintf(title, sizeof title, "%s, %s, %d ranks on %d node%s", o->op->name,
              tutti_dtype_name(o->dtype), job->size, tutti_node_count(job->ctx),
              tutti_node_count(job->ctx) == 1 ? "" : "s");
-    if (bench_chart_write(o->svg, &(bench_chart){title, "bytes", "bus bandwidth, GB/s", true, true,
-                                                 series, count}) != TUTTI_OK)
+    if (bench_chart_write(o->svg,
+                          &(bench_chart){title, "bytes",
+                                         job->size > 1 ? "bus bandwidth, GB/s" : "bandwidth, GB/s",
+                                         true, true, series, count}) != TUTTI_OK)
         fprintf(stderr, "%s\n", tutti_last_error());
     free(lines);
 }

@@ -109,7 +109,7 @@ free_ids:
 
 tutti_status tt_device_pick(tutti_ctx *ctx, tutti_backend wanted)
 {
-    char note[256] = "";
+    char note[512] = "";
     const tt_device_owner owner = {ctx, device_error, device_check, device_thread};
     tutti_status status = tt_device_select(wanted, &ctx->dev_ops, note, sizeof note);
     TT_TRY(tt_agree(&ctx->world, "tutti_init, choice of backend", status));

@@ -4,10 +4,15 @@ include(CMakePackageConfigHelpers)
 
 set(tutti_private_libs MPI::MPI_C PkgConfig::HDF5 PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::HWLOC
     Threads::Threads m rt)
+if(TUTTI_HAVE_CUDA)
+    list(APPEND tutti_private_libs CUDA::cudart ${TUTTI_NCCL_LIBRARY})
+    target_include_directories(tutti_objects SYSTEM PRIVATE ${TUTTI_NCCL_INCLUDE})
+endif()
+target_compile_definitions(tutti_objects PRIVATE TUTTI_HAVE_CUDA=$<BOOL:${TUTTI_HAVE_CUDA}>)
 target_link_libraries(tutti_objects PRIVATE tutti_build_flags ${tutti_private_libs})
 
-add_library(tutti SHARED $<TARGET_OBJECTS:tutti_objects>)
-add_library(tutti_static STATIC $<TARGET_OBJECTS:tutti_objects>)
+add_library(tutti SHARED $<TARGET_OBJECTS:tutti_objects> ${TUTTI_CUDA_OBJECTS})
+add_library(tutti_static STATIC $<TARGET_OBJECTS:tutti_objects> ${TUTTI_CUDA_OBJECTS})
 # Before 1.0 each minor version may break the ABI.
 set_target_properties(tutti PROPERTIES VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
@@ -56,6 +61,9 @@ endif()
 # private libraries of shared libraries (hwloc's names -ludev, whose development package nobody needs for this).
 set(tutti_pc_libs ${HDF5_LINK_LIBRARIES} ${JANSSON_LINK_LIBRARIES} ${XXHASH_LINK_LIBRARIES} ${HWLOC_LINK_LIBRARIES}
     ${MPI_C_LIBRARIES} -lpthread -lm -lrt)
+if(TUTTI_HAVE_CUDA)
+    list(APPEND tutti_pc_libs ${CUDA_cudart_LIBRARY} ${TUTTI_NCCL_LIBRARY})
+endif()
 list(JOIN tutti_pc_libs " " tutti_pc_libs)
 configure_file(runtime/cmake/tutti.pc.in ${PROJECT_BINARY_DIR}/tutti.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT tutti-dev)

@@ -39,6 +39,9 @@ typedef struct tt_device_ops {
     size_t size;
     const char *name; /* "host", "cuda" */
     tutti_backend kind;
+    /* Whether the backend works here; NULL: always. UNSUPPORTED with the reason in the error's
+     * text. Opens no context. */
+    tutti_status (*probe)(void);
     /* Chooses the device for this local rank. Fails locally: the caller agrees. */
     tutti_status (*open)(const tt_device_owner *owner, int local_rank, int local_size,
                          tt_device **dev_out);
@@ -76,6 +79,22 @@ typedef struct tt_device_ops {
     /* n elements of a floating-point dtype become NaN. */
     tutti_status (*fill_nan)(tt_device *dev, void *dst, size_t n, tutti_dtype dtype,
                              tutti_stream stream);
+    /* Whether work on streams can use the memory at ptr. NULL: all of it. Cheap when asked again.
+     */
+    bool (*usable)(tt_device *dev, const void *ptr);
+    /* Memory of the device, at least 256 bytes aligned, with any content. NO_MEMORY says how much
+     * is free. free takes NULL and waits for nothing. */
+    tutti_status (*mem_alloc)(tt_device *dev, size_t bytes, void **ptr_out);
+    void (*mem_free)(tt_device *dev, void *ptr);
+    /* Host memory that copies reach without staging (CUDA: page-locked), page aligned. */
+    tutti_status (*host_alloc)(tt_device *dev, size_t bytes, void **ptr_out);
+    void (*host_free)(tt_device *dev, void *ptr);
+    bool host_memory; /* the device's memory is the host's: code may read and write it */
+    /* The number of the capture (into a graph) that the stream takes part in, 0: none. NULL: there
+     * are no captures. */
+    tutti_status (*capture)(tt_device *dev, tutti_stream stream, uint64_t *id_out);
+    /* The library's own stream for work off the hot path; inline on the host. */
+    tutti_stream (*service)(tt_device *dev);
     /* Waits for the work on all streams, bounded as stream_sync is. False: some has not ended. */
     bool (*drain)(tt_device *dev);
 } tt_device_ops;
@@ -88,8 +107,9 @@ struct tt_device {
 
 /*
  * Picks the backend: `wanted`, else TUTTI_BACKEND, else CUDA where it works, else host (design in
- * docs/architecture.md). UNSUPPORTED names why a backend asked for cannot be had. *note_out gets
- * one line to print about the choice, or "".
+ * docs/architecture.md). UNSUPPORTED names why a backend asked for cannot be had; so it does when
+ * nothing was asked for and a driver is there but CUDA fails. *note_out gets one line to print
+ * about the choice, or "".
  */
 tutti_status tt_device_select(tutti_backend wanted, const tt_device_ops **ops_out, char *note_out,
                               size_t note_cap);
@@ -98,5 +118,21 @@ tutti_status tt_device_select_at(const char *root, tutti_backend wanted,
                                  const tt_device_ops **ops_out, char *note_out, size_t note_cap);
 
 extern const tt_device_ops tt_device_host;
+extern const tt_device_ops tt_device_cuda; /* only in a build with CUDA */
+
+static inline bool tt_device_host_memory(const tt_device *dev)
+{
+    return dev->ops->host_memory;
+}
+
+/* 0 where the stream is not being captured, or the backend knows no captures. */
+static inline tutti_status tt_device_capture(tt_device *dev, tutti_stream stream, uint64_t *id_out)
+{
+    *id_out = 0;
+    return dev->ops->capture == NULL ? TUTTI_OK : dev->ops->capture(dev, stream, id_out);
+}
+
+/* Copies between host and device memory, either way, and waits for it. Not on the hot path. */
+tutti_status tt_device_copy_now(tt_device *dev, void *dst, const void *src, size_t bytes);
 
 #endif

@@ -419,6 +419,33 @@ static tutti_status host_fill_nan(tt_device *base, void *dst, size_t n, tutti_dt
     return submit(base, stream, &job);
 }
 
+/* Memory. */
+
+enum { ALIGN = 4096 };
+
+static tutti_status host_mem_alloc(tt_device *base, size_t bytes, void **ptr_out)
+{
+    void *ptr;
+
+    (void)base;
+    if (posix_memalign(&ptr, ALIGN, bytes == 0 ? 1 : bytes) != 0)
+        return tt_fail(TUTTI_ERR_NO_MEMORY, "out of memory: %zu bytes", bytes);
+    *ptr_out = ptr;
+    return TUTTI_OK;
+}
+
+static void host_mem_free(tt_device *base, void *ptr)
+{
+    (void)base;
+    free(ptr);
+}
+
+static tutti_stream host_service(tt_device *base)
+{
+    (void)base;
+    return (tutti_stream){0};
+}
+
 /* The device. */
 
 static tutti_status host_open(const tt_device_owner *owner, int local_rank, int local_size,
@@ -501,5 +528,11 @@ const tt_device_ops tt_device_host = {
     .copy = host_copy,
     .zero = host_zero,
     .fill_nan = host_fill_nan,
+    .mem_alloc = host_mem_alloc,
+    .mem_free = host_mem_free,
+    .host_alloc = host_mem_alloc,
+    .host_free = host_mem_free,
+    .host_memory = true,
+    .service = host_service,
     .drain = host_drain,
 };

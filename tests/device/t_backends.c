@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The choice of a backend, on machines made of a few files. */
+/* The choice of a backend, on machines made of a few files. No GPU is usable where this runs; what
+ * a build with CUDA says of that differs from what one without says. */
 #include "tt_test.h"
 
 #include <sys/stat.h>
@@ -38,9 +39,17 @@ static void put(const char *path, const char *text)
     fclose(f);
 }
 
+static bool with_cuda(void)
+{
+    const tt_device_ops *ops = NULL;
+    char note[8];
+    (void)!tt_device_select_at(root, TUTTI_BACKEND_CUDA, &ops, note, sizeof note);
+    return strstr(tutti_last_error(), "this build of tutti has none") == NULL;
+}
+
 static const char *note_of(tutti_backend wanted)
 {
-    static char note[256];
+    static char note[512];
     const tt_device_ops *ops = NULL;
     assert_int_equal(tt_device_select_at(root, wanted, &ops, note, sizeof note), TUTTI_OK);
     assert_ptr_equal(ops, &tt_device_host);
@@ -50,13 +59,19 @@ static const char *note_of(tutti_backend wanted)
 static void a_machine_without_gpus_needs_no_words(void **state)
 {
     (void)state;
-    assert_string_equal(note_of(TUTTI_BACKEND_AUTO), "");
+    if (with_cuda()) {
+        assert_non_null(
+            strstr(note_of(TUTTI_BACKEND_AUTO), "no GPU is usable (cudaGetDeviceCount"));
+        assert_null(strchr(note_of(TUTTI_BACKEND_AUTO), '\n'));
+    } else {
+        assert_string_equal(note_of(TUTTI_BACKEND_AUTO), "");
+    }
     put("/sys/bus/pci/devices/0000:00:01.0/vendor", "0x8086\n");
     put("/sys/bus/pci/devices/0000:00:01.0/class", "0x030000\n");
     put("/sys/bus/pci/devices/0000:00:02.0/vendor", "0x10de\n"); /* NVIDIA's audio device */
     put("/sys/bus/pci/devices/0000:00:02.0/class", "0x040300\n");
     put("/sys/bus/pci/devices/0000:00:03.0/vendor", "");
-    assert_string_equal(note_of(TUTTI_BACKEND_AUTO), "");
+    assert_null(strstr(note_of(TUTTI_BACKEND_AUTO), "0000:00:0"));
 }
 
 static void gpus_that_are_not_used_are_mentioned(void **state)
@@ -69,8 +84,24 @@ static void gpus_that_are_not_used_are_mentioned(void **state)
     assert_string_equal(note_of(TUTTI_BACKEND_HOST), "");
     setenv("TUTTI_BACKEND", "host", 1);
     assert_string_equal(note_of(TUTTI_BACKEND_AUTO), "");
+}
+
+static void a_driver_without_cuda_is_an_error_or_a_note(void **state)
+{
+    const tt_device_ops *ops = NULL;
+    char note[8] = "before";
+    (void)state;
     setenv("TUTTI_BACKEND", "auto", 1);
     put("/dev/nvidiactl", "");
+    if (with_cuda()) {
+        assert_int_equal(tt_device_select_at(root, TUTTI_BACKEND_AUTO, &ops, note, sizeof note),
+                         TUTTI_ERR_UNSUPPORTED);
+        assert_non_null(strstr(tutti_last_error(), "cudaGetDeviceCount"));
+        assert_non_null(strstr(tutti_last_error(), "TUTTI_BACKEND=host"));
+        assert_null(ops);
+        assert_string_equal(note, "before");
+        return;
+    }
     assert_non_null(strstr(note_of(TUTTI_BACKEND_AUTO), "no CUDA"));
     assert_null(strchr(note_of(TUTTI_BACKEND_AUTO), '\n'));
 }
@@ -105,6 +136,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_machine_without_gpus_needs_no_words, make_root,
                                         remove_root),
         cmocka_unit_test_setup_teardown(gpus_that_are_not_used_are_mentioned, make_root,
+                                        remove_root),
+        cmocka_unit_test_setup_teardown(a_driver_without_cuda_is_an_error_or_a_note, make_root,
                                         remove_root),
         cmocka_unit_test_setup_teardown(what_cannot_be_had_is_refused, make_root, remove_root),
     };

@@ -18,6 +18,21 @@ def mpi_flags():
     return [flag for folder in out.split() for flag in ("-isystem", folder)]
 
 
+FOREIGN = {"interop_cuda.h": "cuda_runtime_api.h", "interop_nccl.h": "nccl.h"}
+
+
+def cuda_flags():
+    """Where the CUDA headers lie, if they do."""
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(nvcc))), "include")
+    return ["-isystem", folder] if os.path.exists(os.path.join(folder, "cuda_runtime_api.h")) else []
+
+
+def has(header, compiler, extra):
+    return subprocess.run(compiler + ["-fsyntax-only"] + extra + ["-"], input=f"#include <{header}>\n", text=True,
+                          capture_output=True).returncode == 0
+
+
 def program(header, text):
     """A file that includes the header twice, alone, and uses its initialisers."""
     lines = [f'#include "tutti/{header}"', f'#include "tutti/{header}"', "int main(void);", "int main(void)", "{"]
@@ -35,6 +50,9 @@ def check(root, compilers, extra):
         with open(os.path.join(root, folder, "tutti", name), encoding="utf-8") as f:
             source = program(name, f.read())
         for compiler in compilers:
+            if name in FOREIGN and not has(FOREIGN[name], compiler, extra):
+                print(f"{name} was not compiled: there is no {FOREIGN[name]}")
+                continue
             run = subprocess.run(compiler + WARN + paths + extra + ["-"], input=source, capture_output=True, text=True)
             if run.returncode != 0:
                 yield f"{name} with {' '.join(compiler)}:\n{run.stderr}"
@@ -64,7 +82,7 @@ def main():
     if sys.argv[3] == "--samples":
         samples(compilers)
         return 0
-    findings = list(check(sys.argv[3], compilers, mpi_flags()))
+    findings = list(check(sys.argv[3], compilers, mpi_flags() + cuda_flags()))
     print("\n".join(findings))
     return 1 if findings else 0
 

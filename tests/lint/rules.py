@@ -31,7 +31,7 @@ LAYERS = {
     "runtime/ckpt": (_BOOT | {"ckpt"}, _RUNTIME_API | {"ckpt"}),
     "runtime/include/tutti": (set(), _RUNTIME_API | {"ckpt", "topo"}),
     "collectives/host": (_BELOW | {"host"}, _COLL_API),
-    "collectives/nccl": (_BELOW | {"nccl"}, _COLL_API),
+    "collectives/nccl": (_BELOW | {"nccl", "cuda"}, _COLL_API),
     "collectives/cuda": (_DEVICE | {"cuda"}, {"status"}),
     "collectives/comm": (_BELOW | {"comm", "host"}, _COLL_API),
     "collectives/reducer": (_BELOW | {"comm", "reducer"}, _COLL_API | {"reducer"}),
@@ -47,8 +47,8 @@ FOREIGN = {
     "jansson.h": r"runtime/(ckpt|topo)/\w+\.[ch]",
     "xxhash.h": r"runtime/core/hash\.[ch]",
     "expat.h": r"runtime/topo/\w+\.c",
-    "cuda_runtime_api.h": r"runtime/device/cuda\.c|runtime/include/tutti/interop_cuda\.h",
-    "nccl.h": r"collectives/nccl/\w+\.[ch]",
+    "cuda_runtime_api.h": r"runtime/device/cuda\w*\.[ch]|collectives/cuda/\w+\.(cu|h)|runtime/include/tutti/interop_cuda\.h",
+    "nccl.h": r"collectives/nccl/\w+\.[ch]|collectives/include/tutti/interop_nccl\.h",
     "nvml.h": r"runtime/topo/\w+\.c",
 }
 ONCE = {"hwloc.h", "xxhash.h"}  # these have one includer at most
@@ -268,7 +268,8 @@ BANNED = {
     "system": ("", "nothing: a library starts no shell"),
     "tmpnam": ("", "O_TMPFILE or mkdtemp"),
     "mktemp": ("", "O_TMPFILE or mkdtemp"),
-    "getenv": (r"runtime/core/env\.c|runtime/boot/(mpi|launcher|parity|environment)\.c",
+    "getenv": (r"runtime/core/env\.c|runtime/boot/(mpi|launcher|parity|environment)\.c|"
+               r"runtime/device/cuda_choose\.c|collectives/nccl/feature\.c",
                "a row of the table in core/env.h"),
     "usleep": ("", "tt_wait, which has a deadline"),
 }

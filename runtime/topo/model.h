@@ -270,7 +270,8 @@ struct tutti_topo {
     tt_host *hosts;
     tt_topo_note *notes;
     uint32_t *gpu_first, *nic_first; /* n_hosts + 1: index over all hosts of a host's first */
-    int n_machines, n_hosts, n_notes;
+    int32_t *island; /* of each GPU over all hosts; hosts of one NVLink fabric share them */
+    int n_machines, n_hosts, n_notes, n_islands;
     bool is_template; /* a vendor's tree in which GPUs and NICs are PCI functions only */
 };
 

@@ -39,6 +39,7 @@ typedef struct tt_paths {
     int32_t *nics; /* [gpu x n_nics]: its local NICs, best path; in NCCL's order */
     int32_t *n_local; /* [gpu] how many of them */
     int32_t *nic_first; /* [gpu] NIC its channel 0 takes; -1: none */
+    int32_t *nic_count; /* [gpu] how many its channels take in turn, from there on in nics */
     int32_t *island; /* [gpu] joined by NVLink (one GPU in between allowed); alone: of its own */
     int n_islands;
     float max_gbps, total_gbps; /* fastest path of any GPU; sum of the fastest GPU's links */

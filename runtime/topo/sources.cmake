@@ -1,4 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+# The machine: model, readers, paths.
+target_sources(tutti_objects PRIVATE
+    ${CMAKE_CURRENT_LIST_DIR}/assemble.c
+    ${CMAKE_CURRENT_LIST_DIR}/catalogue.c
+    ${CMAKE_CURRENT_LIST_DIR}/cpuset.c
+    ${CMAKE_CURRENT_LIST_DIR}/model.c
+    ${CMAKE_CURRENT_LIST_DIR}/paths.c
+    ${CMAKE_CURRENT_LIST_DIR}/seal.c
+    ${CMAKE_CURRENT_LIST_DIR}/synthetic.c
+    ${CMAKE_CURRENT_LIST_DIR}/topo.c
+    ${CMAKE_CURRENT_LIST_DIR}/ways.c
+    ${CMAKE_CURRENT_LIST_DIR}/wires.c)
+# What follows from it: plan.
 target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/comm_config.c
     ${CMAKE_CURRENT_LIST_DIR}/order.c

@@ -19,6 +19,7 @@
 #include "tutti/reducer.h"
 #include "tutti/status.h"
 #include "tutti/stream.h"
+#include "tutti/topo.h"
 #include "tutti/version.h"
 
 #endif

@@ -82,6 +82,52 @@ typedef struct tutti_topo_nic_info {
         }                                                                                          \
     }
 
+/*
+ * Reads a description from a line of text: a name of the catalogue such as "hgx-h100", several
+ * hosts of it ("hgx-h100 x4"), or the grammar of docs/topology.md. Errors: ARG (the text says
+ * where), NO_MEMORY. Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture:
+ * allowed. After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_topo_open_synthetic(const char *text,
+                                                                 tutti_topo **topo_out);
+
+/*
+ * Frees a topology; NULL is ignored.
+ * Collective: no. Blocks: no. Stream: none. Threads: one. Graph-capture: allowed. After a failure:
+ * allowed.
+ */
+TUTTI_API void tutti_topo_close(tutti_topo *topo);
+
+/*
+ * Numbers of hosts, of GPUs and NICs over all hosts, and of NVLink islands; 0 of NULL.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
+ */
+TUTTI_API int tutti_topo_host_count(const tutti_topo *topo);
+TUTTI_API int tutti_topo_gpu_count(const tutti_topo *topo);
+TUTTI_API int tutti_topo_nic_count(const tutti_topo *topo);
+TUTTI_API int tutti_topo_island_count(const tutti_topo *topo);
+
+/*
+ * Facts of a GPU or a NIC; set info->size first. Errors: ARG (no such device).
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_topo_gpu(const tutti_topo *topo, int gpu,
+                                                      tutti_topo_gpu_info *info);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_topo_nic(const tutti_topo *topo, int nic,
+                                                      tutti_topo_nic_info *info);
+
+/*
+ * The path from a GPU to a GPU or a NIC as NCCL would use it, by the rules of NCCL 2.28 (ncclTopo
+ * computePaths). Between hosts: NVL where both belong to one NVLink fabric, else NET. Errors: ARG.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_topo_path_query(const tutti_topo *topo, int gpu,
+                                                             tutti_device_kind kind, int peer,
+                                                             tutti_topo_path *path_out);
+
 #ifdef __cplusplus
 }
 #endif

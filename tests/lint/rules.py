@@ -35,9 +35,10 @@ LAYERS = {
     "collectives/cuda": (_DEVICE | {"cuda"}, {"status"}),
     "collectives/comm": (_BELOW | {"comm", "host"}, _COLL_API),
     "collectives/reducer": (_BELOW | {"comm", "reducer"}, _COLL_API | {"reducer"}),
+    "collectives/parallel": (_BELOW | {"comm", "parallel"}, _COLL_API | {"pipeline", "tensor_parallel"}),
     "collectives/mesh": (_BELOW | {"comm", "mesh"}, _COLL_API | {"mesh"}),
     "collectives": (_BELOW | {"comm", "host", "mesh", "nccl", "reducer"}, _COLL_API | {"mesh", "reducer", "ckpt"}),
-    "collectives/include/tutti": (set(), _COLL_API | {"mesh", "reducer", "ckpt", "version", "topo", "tutti"}),
+    "collectives/include/tutti": (set(), _COLL_API | {"mesh", "pipeline", "reducer", "tensor_parallel", "ckpt", "version", "topo", "tutti"}),
 }
 # Who may include a foreign header. Patterns of paths.
 FOREIGN = {

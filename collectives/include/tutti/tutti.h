@@ -5,7 +5,7 @@
  *   stream.h   streams                                 comm.h     communicators, registered memory
  *   coll.h     collectives                             reducer.h  overlapped gradient averaging
  *   mesh.h     ranks in a grid with named axes         ckpt.h     sharded checkpoints
- *   version.h  version numbers
+ *   pipeline.h pipeline schedules and their runs       version.h  version numbers
  * and, on demand, interop_mpi.h (your MPI_Comm).
  */
 #ifndef TUTTI_TUTTI_H
@@ -16,6 +16,7 @@
 #include "tutti/comm.h"
 #include "tutti/context.h"
 #include "tutti/mesh.h"
+#include "tutti/pipeline.h"
 #include "tutti/reducer.h"
 #include "tutti/status.h"
 #include "tutti/stream.h"

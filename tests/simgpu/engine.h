@@ -61,6 +61,8 @@ enum {
     SG_ERR_UNKNOWN = 999
 };
 
+typedef struct sg_stream sg_stream; /* the value of cudaStream_t, save 0, 1 and 2 */
+
 SG_API void sg_lock(void);
 SG_API void sg_unlock(void);
 
@@ -154,6 +156,8 @@ SG_API int sg_machine_count(void); /* all GPUs of the machine (MIG parents, no i
 SG_API const sg_gpu *sg_machine_gpu(int physical);
 SG_API const char *sg_machine_name(void);
 SG_API int sg_host_index(void);
+SG_API int sg_machine_mig(int physical); /* how many instances the GPU is cut into; 0: none */
+SG_API void sg_machine_instance(int physical, int instance, sg_gpu *out);
 
 SG_API int sg_device_count(void); /* visible ones */
 SG_API const sg_gpu *sg_device(int ordinal); /* NULL: no such ordinal */
@@ -221,7 +225,6 @@ SG_API bool sg_check_device_range(const void *ptr, size_t bytes, int ordinal, co
 
 /* ---- operations ---- */
 
-typedef struct sg_stream sg_stream; /* the value of cudaStream_t, save 0, 1 and 2 */
 typedef struct sg_op sg_op;
 typedef struct sg_mark sg_mark; /* a point of a stream: an event's record */
 
@@ -270,6 +273,7 @@ typedef struct sg_op_desc {
  * stream's device must be the current one where `need_current` is asked by the call's own rule:
  * see sg_stream_check. Returns SG_OK or an error; then `release` is not called.
  */
+SG_API void sg_host_function(bool inside); /* this thread runs one: it may call nothing */
 SG_API int sg_enqueue(sg_stream *stream, const sg_op_desc *desc);
 SG_API sg_stream *sg_op_stream(const sg_op *op);
 SG_API const char *sg_op_label(const sg_op *op);
@@ -318,6 +322,8 @@ SG_API sg_mark *sg_mark_record(sg_stream *stream, const char *label); /* owned b
 SG_API sg_mark *sg_mark_retain(sg_mark *mark);
 SG_API void sg_mark_release(sg_mark *mark); /* takes NULL */
 SG_API bool sg_mark_done(const sg_mark *mark); /* looks only: runs nothing, orders nothing */
+/* A queued operation waits for it still. */
+SG_API bool sg_mark_awaited(const sg_mark *mark);
 SG_API double sg_mark_seconds(const sg_mark *mark); /* when it passed, monotonic */
 SG_API int sg_stream_wait_mark(sg_stream *stream, sg_mark *mark, const char *label);
 
@@ -348,14 +354,37 @@ SG_API bool sg_poll(const char *call);
 /* Tells waiting threads that a stand-in's own state has changed. */
 SG_API void sg_changed(void);
 
-/* ---- stream capture ---- */
+/* ---- stream capture and graphs ---- */
 
+typedef struct sg_graph sg_graph; /* cudaGraph_t */
+typedef struct sg_graph_exec sg_graph_exec; /* cudaGraphExec_t */
+
+enum { SG_CAPTURE_GLOBAL = 0, SG_CAPTURE_THREAD = 1, SG_CAPTURE_RELAXED = 2 };
+/* Errors of all of these are those of the runtime; breaking a rule makes the finding `capture` and
+ * invalidates the capture. */
+SG_API int sg_capture_begin(sg_stream *stream, int mode);
+SG_API int sg_capture_end(sg_stream *stream, sg_graph **out);
 /* The capture that a stream takes part in: 0 none, else its id; status 1 active, 2 invalidated. */
 SG_API uint64_t sg_capture_id(const sg_stream *stream, int *status_out);
-/* A call that is not allowed while capturing (a sync, an allocation): SG_OK, or the error, with the
- * captures that forbid it invalidated and the finding `capture` made. stream: what the call is
- * about, or NULL. */
+SG_API sg_graph *sg_capture_graph(const sg_stream *stream);
+/* A call that is not allowed while capturing (a sync, an allocation): SG_OK, or the error.
+ * `stream`: what the call is about, or NULL: then captures in mode global, and this thread's in
+ * mode thread, forbid it. */
 SG_API int sg_capture_forbids(const sg_stream *stream, const char *call);
+SG_API bool sg_mark_captured(const sg_mark *mark);
+SG_API int sg_capture_exchange_mode(int mode); /* this thread's, returns the old one */
+/* Calls `launch(arg, stream)` at this point of each launch of the graph being captured. */
+SG_API int sg_capture_call(sg_stream *stream, void (*launch)(void *arg, sg_stream *stream),
+                           void *arg, const char *label);
+
+SG_API void sg_graph_destroy(sg_graph *graph);
+SG_API size_t sg_graph_nodes(const sg_graph *graph);
+SG_API int sg_graph_instantiate(sg_graph *graph, sg_graph_exec **out);
+SG_API int sg_graph_launch(sg_graph_exec *exec, sg_stream *stream);
+SG_API int sg_graph_update(sg_graph_exec *exec, sg_graph *graph); /* 910: another shape */
+SG_API int sg_graph_exec_destroy(sg_graph_exec *exec);
+SG_API bool sg_graph_known(const void *graph);
+SG_API bool sg_graph_exec_known(const void *exec);
 
 /* ---- kernels ---- */
 

@@ -26,6 +26,7 @@ typedef struct case_entry {
     const char *finding; /* id of the one finding; NULL: none */
     const char *both; /* the finding's sentence has this too; NULL: anything */
     const char *env; /* "A=x B=y" */
+    bool late; /* shows only in schedule late */
 } case_entry;
 
 typedef struct case_list {

@@ -292,6 +292,12 @@ tutti_status tt_topo_note_add(tutti_topo *topo, int machine, const char *fmt, ..
  * reader ends with it. */
 tutti_status tt_topo_seal(tutti_topo *topo);
 
+/* One topo of several that describe one host each: host h is as parts[part_of[h]]. Their machines
+ * are taken out of the parts, which are good only for closing then. Errors: ARG, NO_MEMORY, those of
+ * tt_topo_seal. */
+tutti_status tt_topo_join(tutti_topo *const *parts, int n_parts, const int *part_of, int n_hosts,
+                          tutti_topo **topo_out);
+
 /* Caps that every reader keeps; more is refused. */
 enum {
     TT_TOPO_MAX_GPUS = 128, /* of a machine */

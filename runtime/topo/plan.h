@@ -61,10 +61,11 @@ tt_plan_seat tt_plan_seat_of(const tt_plan *plan, int rank);
 tutti_status tt_plan_order(const tt_plan *plan, const int *ranks, int n, const int *size, int axes,
                            int *order_out);
 
-/* The modelled communication time of one step, in microseconds, of a mesh in a given order. Axis k
- * from the inside is taken to all-reduce tt_plan_axis_bytes(k), all its groups at once, one axis
- * after the other. */
-double tt_plan_order_cost(const tt_plan *plan, const int *order, int n, const int *size, int axes);
+/* The modelled communication time of one step, in microseconds, of a mesh in a given order
+ * (order_cost.c). Axis k from the inside is taken to all-reduce tt_plan_axis_bytes(k): 4 GiB for
+ * the innermost, an eighth of that for the next, and so on. Errors as of tt_plan_order. */
+tutti_status tt_plan_order_cost(const tt_plan *plan, const int *order, int n, const int *size,
+                                int axes, double *us_out);
 double tt_plan_axis_bytes(int from_inside);
 
 /* How a communicator of some ranks is to be set up. A zero (name: "") leaves NCCL's default. */
@@ -74,8 +75,8 @@ typedef struct tt_comm_config {
     int nvls_ctas;
     int split_share; /* 1: a child made by split shares its parent's resources */
     char name[64]; /* commName */
-    /* All-reduce of at least this many bytes goes in three steps (reduce-scatter in the island,
-     * all-reduce over equal indices, all-gather); SIZE_MAX: never. */
+    /* All-reduce of at least this many bytes goes in three steps (reduce-scatter in the group of
+     * tt_plan_groups, all-reduce over equal indices, all-gather); SIZE_MAX: never. */
     size_t hier_min_bytes;
     char why[512]; /* a sentence for each value that is set; "" when none is */
 } tt_comm_config;
@@ -87,7 +88,38 @@ typedef struct tt_comm_use {
     bool overlaps_parent; /* works at the same time as its parent or a sibling on these GPUs */
 } tt_comm_use;
 
+/* Errors: ARG, NO_MEMORY. */
 tutti_status tt_plan_comm_config(const tt_plan *plan, const int *ranks, int n,
                                  const tt_comm_use *use, tt_comm_config *config_out);
+
+/* The groups of an all-reduce in three steps: ranks of one NVLink island, or where GPUs have none,
+ * of one PCIe switch; a host's ranks on the host backend. group_out and index_out (n each) give a
+ * member's group and its index there. *groups_out is 0 where the groups are not equally large, or
+ * there is only one, or they are of one rank. Errors: ARG, NO_MEMORY. */
+tutti_status tt_plan_groups(const tt_plan *plan, const int *ranks, int n, int *group_out,
+                            int *index_out, int *groups_out);
+
+/* The modelled time in us of an all-reduce over the ranks, at once and in three steps; 0 where it
+ * is not known (no model, or hosts that differ) or not possible. */
+tutti_status tt_plan_all_reduce_us(const tt_plan *plan, const int *ranks, int n, double bytes,
+                                   double *flat_us_out, double *three_us_out);
+
+/* A variable for the whole job, read once by NCCL before its first call. */
+typedef struct tt_plan_variable {
+    const char *name;
+    char value[256];
+    char why[256];
+    char user[256]; /* what the user has set, which stays; "" where unset */
+} tt_plan_variable;
+enum { TT_PLAN_VARIABLES = 8 };
+
+struct tt_findings;
+/* The process-wide block, the same on all ranks; what the user set and what it costs goes to
+ * `conflicts` (kind env-overrides; may be NULL). `get` reads the environment. Returns the number of
+ * variables through *n_out. Errors: NO_MEMORY. */
+typedef const char *(*tt_plan_getenv)(void *arg, const char *name); /* NULL: not set */
+tutti_status tt_plan_environment(const tt_plan *plan, tt_plan_getenv get, void *arg,
+                                 tt_plan_variable list_out[TT_PLAN_VARIABLES], int *n_out,
+                                 struct tt_findings *conflicts);
 
 #endif

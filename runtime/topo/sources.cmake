@@ -4,6 +4,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/assemble.c
     ${CMAKE_CURRENT_LIST_DIR}/catalogue.c
     ${CMAKE_CURRENT_LIST_DIR}/cpuset.c
+    ${CMAKE_CURRENT_LIST_DIR}/join.c
     ${CMAKE_CURRENT_LIST_DIR}/model.c
     ${CMAKE_CURRENT_LIST_DIR}/paths.c
     ${CMAKE_CURRENT_LIST_DIR}/seal.c
@@ -14,5 +15,7 @@ target_sources(tutti_objects PRIVATE
 # What follows from it: plan.
 target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/comm_config.c
+    ${CMAKE_CURRENT_LIST_DIR}/fabric.c
     ${CMAKE_CURRENT_LIST_DIR}/order.c
+    ${CMAKE_CURRENT_LIST_DIR}/order_cost.c
     ${CMAKE_CURRENT_LIST_DIR}/plan.c)

@@ -18,6 +18,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "trace/recorder.h"
 
 static const double drain_failed_s = 30; /* for calls to notice that their context is failed */
 
@@ -61,6 +62,7 @@ static tutti_status fill(tutti_comm *comm, const tt_group *group, const tutti_co
     TT_TRY(tt_calloc((size_t)group->size, sizeof(int), &comm->group.world));
     memcpy(comm->group.world, group->world, (size_t)group->size * sizeof(int));
     TT_TRY(name_comm(comm, opts));
+    TT_TRY(tt_lane_open(((tt_upper *)ctx->upper)->recorder, comm->name, &comm->lane));
     TT_TRY(tt_layout_create(ctx->place, ctx->node_count, comm->group.world, group->size,
                             &comm->layout));
     comm->ops = tt_coll_select(ctx->dev_ops);
@@ -77,6 +79,7 @@ static void comm_free(tutti_comm *comm)
     if (comm->ops != NULL)
         comm->ops->destroy(comm);
     tt_layout_free(&comm->layout);
+    tt_lane_close(comm->lane);
     free(comm->group.world);
     free(comm->name);
     free(comm);

@@ -66,6 +66,12 @@ typedef struct tt_coll_ops {
      * progress together.
      */
     tutti_status (*launch)(tt_call *calls, size_t n);
+    /*
+     * An all_reduce of 1 ... comm->quick_n elements on the inline stream, outside of groups: false
+     * if it is not one for the short way, then nothing was done.
+     */
+    bool (*quick)(tutti_comm *comm, const void *in, void *out, size_t n, tutti_reduction reduction,
+                  tutti_status *status_out);
     /* Collective, agreed. */
     tutti_status (*mem_alloc)(tutti_comm *comm, size_t bytes, void **ptr_out);
     tutti_status (*mem_register)(tutti_comm *comm, void *ptr, size_t bytes);
@@ -101,6 +107,8 @@ struct tutti_comm {
     _Atomic uint32_t pending; /* calls queued on streams and not yet carried out */
     const tt_coll_ops *ops;
     void *backend;
+    size_t quick_n; /* elements that ops->quick may be asked for; 0: none */
+    struct tt_lane *lane; /* of the flight recorder */
     tutti_comm *next; /* in tt_upper.comms */
 };
 
@@ -119,7 +127,7 @@ typedef struct tt_upper {
     tutti_comm *world;
     tutti_comm *comms; /* all, the youngest first; under lock */
     pthread_mutex_t lock;
-    struct tt_recorder *recorder; /* the last calls carried out */
+    struct tt_recorder *recorder; /* the last call of each communicator */
     struct tt_mem_table *mem; /* registered memory of all communicators: host/memory.h */
 } tt_upper;
 

@@ -8,7 +8,6 @@
 #include "core/mem.h"
 
 typedef struct call_group {
-    int depth;
     tt_call *calls;
     size_t n, cap;
     tutti_status status; /* of the first call that was refused */
@@ -16,11 +15,7 @@ typedef struct call_group {
 } call_group;
 
 static _Thread_local call_group group;
-
-bool tt_group_open(void)
-{
-    return group.depth > 0;
-}
+_Thread_local int tt_group_depth; /* apart, where every call can look at it cheaply */
 
 tutti_status tt_group_add(const tt_call *call)
 {
@@ -38,7 +33,7 @@ tutti_status tt_group_add(const tt_call *call)
 
 void tt_group_refuse(tutti_status status)
 {
-    if (group.depth == 0 || group.status != TUTTI_OK)
+    if (tt_group_depth == 0 || group.status != TUTTI_OK)
         return;
     group.status = status;
     snprintf(group.text, sizeof group.text, "%s", tutti_last_error());
@@ -46,7 +41,7 @@ void tt_group_refuse(tutti_status status)
 
 tutti_status tt_group_forbid(const char *what)
 {
-    if (group.depth == 0)
+    if (tt_group_depth == 0)
         return TUTTI_OK;
     tutti_status status =
         tt_fail(TUTTI_ERR_STATE, "%s: not allowed between group_begin and group_end", what);
@@ -80,7 +75,7 @@ void tt_group_forget(tutti_comm *comm)
 
 tutti_status tutti_group_begin(void)
 {
-    group.depth++;
+    tt_group_depth++;
     return TUTTI_OK;
 }
 
@@ -94,9 +89,9 @@ static void reset(void)
 
 tutti_status tutti_group_end(void)
 {
-    if (group.depth == 0)
+    if (tt_group_depth == 0)
         return tt_fail(TUTTI_ERR_STATE, "group_end without group_begin");
-    if (--group.depth > 0)
+    if (--tt_group_depth > 0)
         return TUTTI_OK;
     tt_call *calls = group.calls;
     size_t n = group.n;

@@ -28,7 +28,11 @@ tutti_status tt_submit(tt_call *call, const tt_counts *v);
 tutti_status tt_issue(tt_call *calls, size_t n);
 
 /* This thread's group (group.c). */
-bool tt_group_open(void);
+extern _Thread_local int tt_group_depth __attribute__((tls_model("initial-exec")));
+static inline bool tt_group_open(void)
+{
+    return tt_group_depth > 0;
+}
 tutti_status tt_group_add(const tt_call *call); /* takes over what it owns */
 void tt_group_refuse(tutti_status status); /* remembers the first error, with its text */
 tutti_status tt_group_forbid(const char *what); /* STATE inside a group */

@@ -20,7 +20,8 @@
 
 enum {
     MIN_PART = 64, /* bytes of a slot's part: one element at least, aligned */
-    SMALL = 4096 /* bytes of input that may travel with the notice */
+    SMALL = 4096, /* bytes of input that may travel with the call */
+    SLOTS_MOST = 16 << 20 /* bytes of all slots of a node */
 };
 
 /* Calls queued on a stream. */
@@ -62,7 +63,7 @@ void tt_turn_pass(const tt_run *run, _Atomic uint32_t *turn)
 
 static tutti_status run_kind(tt_run *run)
 {
-    if (run->small) {
+    if (run->form != TT_LARGE) {
         tt_small_finish(run);
         return TUTTI_OK;
     }
@@ -82,16 +83,15 @@ static tutti_status run_kind(tt_run *run)
 static tutti_status run_collective(const tt_call *call, const tt_patience *patience)
 {
     tt_run run = {.host = call->comm->backend, .call = call, .patience = patience};
-    run.small = tt_small_fits(run.host, call);
-    tt_recorder *recorder = ((tt_upper *)call->comm->ctx->upper)->recorder;
+    tt_lane *lane = call->comm->lane;
+    run.form = tt_small_form(run.host, call);
     TT_TRY(tt_turn_await(&run, &call->comm->done_seq));
-    uint64_t ticket =
-        tt_recorder_begin(recorder, tt_kind_name(call->kind), call->comm->name, call->seq, call->n);
-    tutti_status status = tt_control_meet(&run);
+    tt_lane_begin(lane, tt_kind_name(call->kind), call->seq, call->n);
+    tutti_status status = tt_meet(&run);
     if (status == TUTTI_OK)
         status = run_kind(&run);
     if (status == TUTTI_OK) {
-        tt_recorder_end(recorder, ticket);
+        tt_lane_end(lane);
         tt_turn_pass(&run, &call->comm->done_seq);
     } else {
         tt_links_cancel(&run);
@@ -199,10 +199,12 @@ static void measure(tt_host *host)
     parts = (size_t)host->most_locals * (size_t)host->nodes;
     if (parts < (size_t)host->spread_share)
         parts = (size_t)host->spread_share;
-    host->slot_bytes = tt_round_up(host->comm->ctx->chunk_bytes, MIN_PART);
+    size_t most = SLOTS_MOST / TT_SLOTS / (size_t)host->most_locals / MIN_PART * MIN_PART;
+    host->slot_bytes = tt_min_size(tt_round_up(host->comm->ctx->chunk_bytes, MIN_PART), most);
     if (host->slot_bytes < parts * MIN_PART)
         host->slot_bytes = parts * MIN_PART;
     host->small_bytes = tt_min_size(SMALL, host->slot_bytes / 4 / MIN_PART * MIN_PART);
+    host->carry_bytes = host->small_bytes;
 }
 
 static tutti_status prepare(tt_host *host)
@@ -249,7 +251,11 @@ static tutti_status host_create(tutti_comm *comm)
         status = prepare(host);
     }
     TT_TRY(tt_agree(&comm->group, "making a communicator", status));
-    return tt_control_create(host);
+    TT_TRY(tt_control_create(host));
+    if (host->nodes == 1 && host->locals > 1 && !host->counted && !comm->ctx->check &&
+        comm->ctx->caller_patience.spin_ns > 0)
+        comm->quick_n = TT_TINY_BYTES;
+    return TUTTI_OK;
 }
 
 const tt_coll_ops tt_coll_host = {
@@ -258,6 +264,7 @@ const tt_coll_ops tt_coll_host = {
     .create = host_create,
     .destroy = host_destroy,
     .launch = host_launch,
+    .quick = tt_host_quick,
     .mem_alloc = tt_mem_alloc,
     .mem_register = tt_mem_register,
     .mem_release = tt_mem_release,

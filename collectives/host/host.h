@@ -3,9 +3,11 @@
  * Inside of the host backend.
  *
  *   host.c     the table; communicators and queued calls
- *   control.c  what ranks of a node share: who has arrived, with which call; staging slots
+ *   control.c  the memory that ranks of a node share
+ *   meet.c     how they meet: who has arrived, with which call
  *   link.c     messages between nodes
  *   small.c    small calls on one node
+ *   quick.c    tiny ones, on a short way
  *   order.c    the order of summation: which ranks a node may sum before the rest
  *   reduce.c   all_reduce, reduce_scatter, reduce
  *   spread.c   all_gather, broadcast: data that all ranks get
@@ -38,12 +40,17 @@ void tt_order_free(tt_order *order); /* takes one that is all zero */
 /* Bytes of one element in all of a node's fragments. */
 size_t tt_order_node_bytes(const tt_order *order, int node, tutti_dtype dtype);
 
+/* How a call's input reaches the others: in the line that says what is called, in memory beside it,
+ * or by way of the buffers. All ranks find the same form. */
+typedef enum tt_form { TT_LARGE, TT_SMALL, TT_TINY } tt_form;
+enum { TT_TINY_WORDS = 7, TT_TINY_BYTES = 8 * TT_TINY_WORDS };
+
 /* What a rank publishes of its call. */
 typedef struct tt_notice {
-    uint64_t seq;
+    tt_form form;
     tt_key key;
     tt_mem_place in, out; /* id 0: plain memory, or not used */
-    uint64_t in_bytes, out_bytes; /* that peers may reach for */
+    uint64_t in_bytes; /* that peers may reach for */
 } tt_notice;
 
 /* A local rank's part of the current call, as this rank sees it. */
@@ -68,9 +75,12 @@ typedef struct tt_host {
 
     tt_control *control;
     tt_shm shm; /* control's memory, where ranks share it */
-    size_t slot_bytes, small_bytes;
+    bool counted; /* ranks count arrivals instead of looking at each other's words */
+    size_t slot_bytes;
+    size_t small_bytes; /* of input that travels with the call */
+    size_t carry_bytes; /* room for it */
     uint32_t phase; /* barriers this rank has entered */
-    uint64_t calls; /* notices this rank has published */
+    uint32_t calls; /* that this rank has published */
 
     tt_peer *peer; /* of each local rank */
     tt_operand *operand; /* room for all ranks' */
@@ -102,7 +112,7 @@ typedef struct tt_run {
     tt_host *host;
     const tt_call *call;
     const tt_patience *patience;
-    bool small; /* the input travels with the notice */
+    tt_form form;
     size_t links; /* of host->links in use */
     char what[160]; /* made when a wait is long enough to be talked about */
 } tt_run;
@@ -129,15 +139,20 @@ bool tt_blame_later(tt_blame *blame); /* not yet */
 /* control.c */
 tutti_status tt_control_create(tt_host *host); /* collective over the communicator, agreed */
 void tt_control_destroy(tt_host *host);
-/* Publishes this rank's call, waits for the others of the node, compares and fills host->peer. */
-tutti_status tt_control_meet(tt_run *run);
-tutti_status tt_control_barrier(tt_run *run); /* of the node's ranks */
 char *tt_control_slot(const tt_host *host, int local, int slot);
-const char *tt_control_payload(const tt_host *host, int local); /* of the current call */
+
+/* meet.c */
+bool tt_meet_is_tiny(const tt_call *call,
+                     size_t bytes); /* fits the line; bytes: the most of any rank */
+/* Publishes this rank's call, waits for the others of the node, compares and fills host->peer (of a
+ * large call). */
+tutti_status tt_meet(tt_run *run);
+tutti_status tt_meet_barrier(tt_run *run); /* of the node's ranks */
+const char *tt_meet_payload(const tt_run *run, int local); /* the rank's input of a small call */
 /* Elements of an all_to_allv that local rank `from` sends to local rank `to`. */
-uint64_t tt_control_sent(const tt_host *host, int from, int to);
+uint64_t tt_meet_sent(const tt_host *host, int from, int to);
 /* Elements before them in the `in` of `from`. */
-uint64_t tt_control_sent_offset(const tt_host *host, int from, int to);
+uint64_t tt_meet_sent_offset(const tt_host *host, int from, int to);
 
 /* link.c */
 tutti_status tt_links_reserve(tt_run *run, size_t n, size_t work_bytes);
@@ -155,9 +170,13 @@ tutti_status tt_host_reduce(tt_run *run);
 tutti_status tt_host_spread(tt_run *run);
 tutti_status tt_host_pairs(tt_run *run);
 
+/* quick.c: tt_coll_ops.quick */
+bool tt_host_quick(tutti_comm *comm, const void *in, void *out, size_t n, tutti_reduction reduction,
+                   tutti_status *status_out);
+
 /* small.c: the same for small calls, in place of them. */
-bool tt_small_fits(const tt_host *host, const tt_call *call);
-void tt_small_publish(const tt_run *run, char *payload);
+tt_form tt_small_form(const tt_host *host, const tt_call *call);
+size_t tt_small_bytes(const tt_call *call); /* of this rank's input */
 void tt_small_finish(const tt_run *run);
 
 /* p2p.c: all sends and receives among the calls, in two steps. */

@@ -251,9 +251,32 @@ void tt_reduce_with(const tt_loops *loops, const tt_reduce_job *job)
     }
 }
 
+/* Two operands and one loop: nothing to plan, which shows when there are few elements. */
+static bool reduce_pair(const tt_loops *loops, const tt_reduce_job *job)
+{
+    const tt_tree_node *node = job->tree->node, *root = &node[job->tree->root];
+    const tt_half half = half_of(job->dtype);
+    const tt_fn fn = fn_of(job->op);
+
+    if (job->tree->nodes != 3 || (half != TT_HALF_NONE && fn != TT_FN_SUM))
+        return false;
+    const tt_operand *a = &job->in[node[root->left].leaf], *b = &job->in[node[root->right].leaf];
+    if (half != TT_HALF_NONE && (job->out_partial || a->partial || b->partial))
+        return false;
+    tt_loop_args x = {job->out, a->data, b->data, job->n, job->divisor};
+    if (half != TT_HALF_NONE)
+        loops->half[half].sum_last(&x);
+    else
+        loops->last[acc_of(job->dtype)][fn](&x);
+    return true;
+}
+
 void tt_reduce(const tt_reduce_job *job)
 {
-    tt_reduce_with(best_loops(), job);
+    const tt_loops *loops = best_loops();
+
+    if (!reduce_pair(loops, job))
+        tt_reduce_with(loops, job);
 }
 
 void tt_fold_host_doubles(const tt_tree *tree, const tt_operand *in, size_t n, tutti_op op,

@@ -37,7 +37,7 @@ static size_t block_bytes(const plan *p, int from, int to)
         return call->counts[to] * p->element;
     if (to == p->host->comm->group.rank)
         return call->recv_counts[from] * p->element;
-    return tt_control_sent(p->host, at->local[from], at->local[to]) * p->element;
+    return tt_meet_sent(p->host, at->local[from], at->local[to]) * p->element;
 }
 
 /* Where the block for `to` lies in this rank's `in`, as an offset in bytes. */
@@ -126,7 +126,7 @@ static void read_registered(const plan *p)
             continue;
         size_t offset = p->call->kind == TT_GATHER ? 0 : (size_t)me * bytes;
         if (p->pairwise)
-            offset = tt_control_sent_offset(host, i, host->local) * p->element;
+            offset = tt_meet_sent_offset(host, i, host->local) * p->element;
         memcpy(out_of(p, host->ranks[i]), host->peer[i].in + offset, bytes);
     }
 }
@@ -203,10 +203,10 @@ tutti_status tt_host_pairs(tt_run *run)
     read_registered(&p);
     for (size_t k = 0; k < p.rounds; k++) {
         copy_in(&p, k);
-        TT_TRY(tt_control_barrier(run));
+        TT_TRY(tt_meet_barrier(run));
         copy_out(&p, k);
     }
     if (p.reads)
-        TT_TRY(tt_control_barrier(run)); /* peers read this rank's buffers */
+        TT_TRY(tt_meet_barrier(run)); /* peers read this rank's buffers */
     return tt_links_wait_all(run);
 }

@@ -488,7 +488,7 @@ tutti_status tt_host_reduce(tt_run *run)
     for (size_t i = 0; i < p.rounds + (size_t)p.depth; i++) {
         copy_in(&p, i);
         if (p.staged)
-            TT_TRY(tt_control_barrier(run));
+            TT_TRY(tt_meet_barrier(run));
         TT_TRY(contribute(&p, i));
         if (p.nodes > 1 && i >= 1)
             TT_TRY(combine(&p, i - 1));
@@ -498,6 +498,6 @@ tutti_status tt_host_reduce(tt_run *run)
             copy_out(&p, i - (size_t)p.depth);
     }
     if (!p.staged)
-        TT_TRY(tt_control_barrier(run)); /* peers read and wrote this rank's buffers */
+        TT_TRY(tt_meet_barrier(run)); /* peers read and wrote this rank's buffers */
     return tt_links_wait_all(run);
 }

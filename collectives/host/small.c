@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small calls on one node: the input travels with the notice. When the ranks have met, everybody
+ * Small calls on one node: the input travels with the call. When the ranks have met, everybody
  * has everything and makes its own output from it, without another barrier: a sum of a few
  * kilobytes costs less than waiting for somebody else to have made it. Payloads are doubly buffered
- * as the notices are (control.c). The tree is the same as ever, so are the bits.
+ * as the lines are (meet.c). The tree is the same as ever, so are the bits.
  */
 #include "host/host.h"
 
@@ -29,7 +29,7 @@ static size_t most_bytes(const tt_call *call)
     }
 }
 
-static size_t own_bytes(const tt_call *call)
+size_t tt_small_bytes(const tt_call *call)
 {
     const int rank = call->comm->group.rank;
     if ((call->kind == TT_BROADCAST || call->kind == TT_SCATTER) && call->root != rank)
@@ -39,17 +39,14 @@ static size_t own_bytes(const tt_call *call)
     return most_bytes(call);
 }
 
-bool tt_small_fits(const tt_host *host, const tt_call *call)
+tt_form tt_small_form(const tt_host *host, const tt_call *call)
 {
-    return host->nodes == 1 && host->locals > 1 && call->recv_counts == NULL &&
-           most_bytes(call) <= host->small_bytes;
-}
-
-void tt_small_publish(const tt_run *run, char *payload)
-{
-    size_t bytes = own_bytes(run->call);
-    if (bytes > 0)
-        memcpy(payload, run->call->in, bytes);
+    if (host->nodes > 1 || host->locals == 1 || call->recv_counts != NULL)
+        return TT_LARGE;
+    size_t most = most_bytes(call);
+    if (tt_meet_is_tiny(call, most))
+        return TT_TINY;
+    return most <= host->small_bytes ? TT_SMALL : TT_LARGE;
 }
 
 /* n elements of the result, from element `begin`. */
@@ -60,8 +57,8 @@ static void reduce(const tt_run *run, size_t begin, size_t n)
     if (n == 0)
         return;
     for (int i = 0; i < host->locals; i++)
-        host->operand[i] = (tt_operand){
-            tt_control_payload(host, i) + begin * tutti_dtype_size(call->dtype), false};
+        host->operand[i] =
+            (tt_operand){tt_meet_payload(run, i) + begin * tutti_dtype_size(call->dtype), false};
     tt_reduce(&(tt_reduce_job){.tree = &host->order.fragment[0],
                                .in = host->operand,
                                .n = n,
@@ -76,8 +73,8 @@ static void take(const tt_run *run, int rank, size_t begin, size_t n, size_t at)
 {
     const size_t element = tutti_dtype_size(run->call->dtype);
     if (n > 0)
-        memcpy((char *)run->call->out + at * element,
-               tt_control_payload(run->host, rank) + begin * element, n * element);
+        memcpy((char *)run->call->out + at * element, tt_meet_payload(run, rank) + begin * element,
+               n * element);
 }
 
 /* The one node has all ranks: a local index is the rank. */

@@ -6,11 +6,13 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/kernels_plain.c
     ${CMAKE_CURRENT_LIST_DIR}/kernels_tree.c
     ${CMAKE_CURRENT_LIST_DIR}/link.c
+    ${CMAKE_CURRENT_LIST_DIR}/meet.c
     ${CMAKE_CURRENT_LIST_DIR}/memory.c
     ${CMAKE_CURRENT_LIST_DIR}/memory_table.c
     ${CMAKE_CURRENT_LIST_DIR}/order.c
     ${CMAKE_CURRENT_LIST_DIR}/p2p.c
     ${CMAKE_CURRENT_LIST_DIR}/pairs.c
+    ${CMAKE_CURRENT_LIST_DIR}/quick.c
     ${CMAKE_CURRENT_LIST_DIR}/reduce.c
     ${CMAKE_CURRENT_LIST_DIR}/small.c
     ${CMAKE_CURRENT_LIST_DIR}/spread.c)

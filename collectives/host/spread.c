@@ -261,12 +261,12 @@ tutti_status tt_host_spread(tt_run *run)
     for (size_t k = 0; k < p.rounds; k++) {
         TT_TRY(for_mine(&p, k, provide));
         if (p.in_rounds)
-            TT_TRY(tt_control_barrier(run));
+            TT_TRY(tt_meet_barrier(run));
         if (run->host->nodes > 1)
             TT_TRY(for_mine(&p, k + RING - 1, post_receive));
         read_round(&p, k);
     }
     if (p.reads)
-        TT_TRY(tt_control_barrier(run)); /* peers read this rank's buffers */
+        TT_TRY(tt_meet_barrier(run)); /* peers read this rank's buffers */
     return tt_links_wait_all(run);
 }

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A ring of slots. A writer takes the next ticket; the slot is the ticket's remainder. Each slot
- * has a version: odd while it is written, 2 * ticket + 2 when its content is ticket's. A reader
- * that finds the version changed after reading skips the slot: it is being reused, and whatever
- * replaces it is newer.
+ * A lane has one writer at a time, so it needs no ticket and no locked instruction: recording an
+ * operation is a handful of plain stores. Its version is odd while an entry is written; a reader
+ * that finds it odd or changed looks again, a few times, and then takes the lane's entry as it was
+ * announced, since whatever replaces it is newer. All fields are atomics so that a reader may race
+ * with the writer without undefined behaviour.
  *
- * All fields are atomics, the name as words, so that a reader may race with a writer without
- * undefined behaviour; release and acquire on each field keep them between the two versions.
- * Rejected: a lock, because a writer that is preempted with it would hold up the collectives of a
- * rank.
+ * Times are stamps of the cycle counter (core/clock.h): reading the clock twice would cost a small
+ * collective a tenth of its time. They become seconds when somebody reads them.
+ *
+ * Only the last operation of each lane is kept. A longer history was rejected: nobody was shown it,
+ * and the operations of a communicator are in order, so that the last number tells the others.
  */
 #include "trace/recorder.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,102 +23,149 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
-enum { SLOTS = 256, NAME_WORDS = 4, NAME_BYTES = NAME_WORDS * 8 };
+enum { NAME_BYTES = 32, LOOKS = 100 };
 
-typedef struct slot {
-    _Atomic uint64_t version;
+struct tt_lane {
+    tt_recorder *recorder;
+    tt_lane *next;
+    char name[NAME_BYTES];
+    _Atomic uint64_t version; /* 0: nothing was recorded */
     _Atomic(const char *) kind;
-    _Atomic uint64_t name[NAME_WORDS];
-    _Atomic uint64_t seq, count;
-    _Atomic int64_t begun_ns, ended_ns; /* ended 0: not yet */
-} slot;
+    _Atomic uint64_t seq, count, begun, ended; /* ticks; ended 0: not yet */
+};
 
 struct tt_recorder {
-    _Atomic uint64_t next;
-    slot slot[SLOTS];
+    pthread_mutex_t lock; /* of the list */
+    tt_lane *lanes;
+    uint64_t ticks; /* at creation, and the time then: what a tick is */
+    int64_t ns;
 };
 
 typedef struct entry {
     const char *kind;
     char name[NAME_BYTES];
-    uint64_t seq, count;
-    int64_t begun_ns, ended_ns;
+    uint64_t seq, count, begun, ended;
 } entry;
 
 tutti_status tt_recorder_create(tt_recorder **recorder_out)
 {
-    return tt_calloc(1, sizeof **recorder_out, recorder_out);
+    tt_recorder *recorder;
+    TT_TRY(tt_calloc(1, sizeof *recorder, &recorder));
+    pthread_mutex_init(&recorder->lock, NULL);
+    recorder->ticks = tt_ticks();
+    recorder->ns = tt_now_ns();
+    *recorder_out = recorder;
+    return TUTTI_OK;
 }
 
 void tt_recorder_destroy(tt_recorder *recorder)
 {
+    if (recorder == NULL)
+        return;
+    pthread_mutex_destroy(&recorder->lock);
     free(recorder);
 }
 
-uint64_t tt_recorder_begin(tt_recorder *recorder, const char *kind, const char *comm, uint64_t seq,
-                           uint64_t count)
+tutti_status tt_lane_open(tt_recorder *recorder, const char *name, tt_lane **lane_out)
 {
-    uint64_t words[NAME_WORDS] = {0};
-    if (recorder == NULL)
-        return 0;
-    uint64_t ticket = atomic_fetch_add(&recorder->next, 1);
-    slot *s = &recorder->slot[ticket % SLOTS];
-    memcpy(words, comm, strnlen(comm, NAME_BYTES - 1));
-    atomic_store_explicit(&s->version, 2 * ticket + 1, memory_order_relaxed);
-    atomic_store_explicit(&s->kind, kind, memory_order_release);
-    for (int i = 0; i < NAME_WORDS; i++)
-        atomic_store_explicit(&s->name[i], words[i], memory_order_release);
-    atomic_store_explicit(&s->seq, seq, memory_order_release);
-    atomic_store_explicit(&s->count, count, memory_order_release);
-    atomic_store_explicit(&s->begun_ns, tt_now_ns(), memory_order_release);
-    atomic_store_explicit(&s->ended_ns, 0, memory_order_release);
-    atomic_store_explicit(&s->version, 2 * ticket + 2, memory_order_release);
-    return ticket;
+    tt_lane *lane;
+    TT_TRY(tt_calloc(1, sizeof *lane, &lane));
+    lane->recorder = recorder;
+    memcpy(lane->name, name, strnlen(name, NAME_BYTES - 1));
+    pthread_mutex_lock(&recorder->lock);
+    lane->next = recorder->lanes;
+    recorder->lanes = lane;
+    pthread_mutex_unlock(&recorder->lock);
+    *lane_out = lane;
+    return TUTTI_OK;
 }
 
-void tt_recorder_end(tt_recorder *recorder, uint64_t ticket)
+void tt_lane_close(tt_lane *lane)
 {
-    if (recorder == NULL)
+    if (lane == NULL)
         return;
-    slot *s = &recorder->slot[ticket % SLOTS];
-    if (atomic_load_explicit(&s->version, memory_order_acquire) == 2 * ticket + 2)
-        atomic_store_explicit(&s->ended_ns, tt_now_ns(), memory_order_relaxed);
+    pthread_mutex_lock(&lane->recorder->lock);
+    for (tt_lane **at = &lane->recorder->lanes; *at != NULL; at = &(*at)->next) {
+        if (*at == lane) {
+            *at = lane->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lane->recorder->lock);
+    free(lane);
 }
 
-static bool read_slot(tt_recorder *recorder, uint64_t ticket, entry *out)
+void tt_lane_begin(tt_lane *lane, const char *kind, uint64_t seq, uint64_t count)
 {
-    slot *s = &recorder->slot[ticket % SLOTS];
-    uint64_t words[NAME_WORDS];
-    if (atomic_load_explicit(&s->version, memory_order_acquire) != 2 * ticket + 2)
-        return false;
-    out->kind = atomic_load_explicit(&s->kind, memory_order_acquire);
-    for (int i = 0; i < NAME_WORDS; i++)
-        words[i] = atomic_load_explicit(&s->name[i], memory_order_acquire);
-    out->seq = atomic_load_explicit(&s->seq, memory_order_acquire);
-    out->count = atomic_load_explicit(&s->count, memory_order_acquire);
-    out->begun_ns = atomic_load_explicit(&s->begun_ns, memory_order_acquire);
-    out->ended_ns = atomic_load_explicit(&s->ended_ns, memory_order_acquire);
-    memcpy(out->name, words, sizeof out->name);
-    out->name[NAME_BYTES - 1] = '\0';
-    return atomic_load_explicit(&s->version, memory_order_relaxed) == 2 * ticket + 2;
+    if (lane == NULL)
+        return;
+    uint64_t version = atomic_load_explicit(&lane->version, memory_order_relaxed);
+    atomic_store_explicit(&lane->version, version + 1, memory_order_relaxed);
+    atomic_store_explicit(&lane->kind, kind, memory_order_release);
+    atomic_store_explicit(&lane->seq, seq, memory_order_release);
+    atomic_store_explicit(&lane->count, count, memory_order_release);
+    atomic_store_explicit(&lane->begun, tt_ticks(), memory_order_release);
+    atomic_store_explicit(&lane->ended, 0, memory_order_release);
+    atomic_store_explicit(&lane->version, version + 2, memory_order_release);
 }
 
-/* The latest that has not ended, else the latest. */
+void tt_lane_end(tt_lane *lane)
+{
+    if (lane != NULL)
+        atomic_store_explicit(&lane->ended, tt_ticks(), memory_order_relaxed);
+}
+
+static bool read_lane(tt_lane *lane, entry *out)
+{
+    for (int i = 0; i < LOOKS; i++) {
+        uint64_t version = atomic_load_explicit(&lane->version, memory_order_acquire);
+        if (version == 0)
+            return false;
+        out->kind = atomic_load_explicit(&lane->kind, memory_order_acquire);
+        out->seq = atomic_load_explicit(&lane->seq, memory_order_acquire);
+        out->count = atomic_load_explicit(&lane->count, memory_order_acquire);
+        out->begun = atomic_load_explicit(&lane->begun, memory_order_acquire);
+        out->ended = atomic_load_explicit(&lane->ended, memory_order_acquire);
+        if (version % 2 == 0 &&
+            atomic_load_explicit(&lane->version, memory_order_relaxed) == version) {
+            memcpy(out->name, lane->name, sizeof out->name);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Under way before ended, then the later one. */
+static bool later(const entry *a, const entry *b)
+{
+    if ((a->ended == 0) != (b->ended == 0))
+        return a->ended == 0;
+    return (int64_t)(a->begun - b->begun) > 0;
+}
+
 static bool latest(tt_recorder *recorder, entry *out)
 {
-    uint64_t next = atomic_load(&recorder->next);
     bool found = false;
-    for (uint64_t back = 1; back <= SLOTS && back <= next; back++) {
+    pthread_mutex_lock(&recorder->lock);
+    for (tt_lane *lane = recorder->lanes; lane != NULL; lane = lane->next) {
         entry e;
-        if (!read_slot(recorder, next - back, &e))
+        if (!read_lane(lane, &e))
             continue;
-        if (!found || (e.ended_ns == 0 && out->ended_ns != 0))
+        if (!found || later(&e, out))
             *out = e;
         found = true;
-        if (out->ended_ns == 0)
-            break;
     }
+    pthread_mutex_unlock(&recorder->lock);
     return found;
+}
+
+static double seconds_since(const tt_recorder *recorder, uint64_t ticks)
+{
+    uint64_t now = tt_ticks();
+    int64_t ns = tt_now_ns() - recorder->ns;
+    double all = (double)(int64_t)(now - recorder->ticks);
+    double ago = (double)(int64_t)(now - ticks);
+    return all <= 0 || ago <= 0 ? 0 : ago / all * (double)ns / 1e9;
 }
 
 void tt_recorder_last(tt_recorder *recorder, char *buf, size_t cap)
@@ -125,9 +175,8 @@ void tt_recorder_last(tt_recorder *recorder, char *buf, size_t cap)
         snprintf(buf, cap, "in no collective yet");
         return;
     }
-    int64_t at = e.ended_ns == 0 ? e.begun_ns : e.ended_ns;
-    double ago = (double)(tt_now_ns() - at) / 1e9;
-    if (e.ended_ns == 0)
+    double ago = seconds_since(recorder, e.ended == 0 ? e.begun : e.ended);
+    if (e.ended == 0)
         snprintf(buf, cap, "in %s %llu (%llu elements) on comm %s for %.1f s", e.kind,
                  (unsigned long long)e.seq, (unsigned long long)e.count, e.name, ago);
     else

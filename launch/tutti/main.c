@@ -19,6 +19,8 @@ static int command_version(int argc, char **argv);
 static const subcommand subcommands[] = {
     {"bench", command_bench, "OP [options]",
      "what a collective costs here, beside MPI's; on every rank"},
+    {"ckpt", command_ckpt, "COMMAND ...",
+     "checkpoints: list, show, verify, compare, convert, prune"},
     {"env", command_env, "[--markdown]", "the TUTTI_* variables: value in force, origin, meaning"},
     {"help", command_help, "", "this list"},
     {"version", command_version, "", "version of the program and of the library"},

@@ -318,3 +318,38 @@ tutti_status tt_dir_has_foreign(int dir, const char *name, bool *foreign_out)
         *foreign_out = r.foreign;
     return status;
 }
+
+tutti_status tt_tag_write(int dir, const char *name, int64_t step)
+{
+    char temp[64], step_name[TT_STEP_NAME_MAX], text[TT_STEP_NAME_MAX + 1];
+    int fd;
+    snprintf(temp, sizeof temp, ".%s.new", name);
+    tt_step_name(step, step_name);
+    snprintf(text, sizeof text, "%s\n", step_name);
+    unlinkat(dir, temp, 0);
+    TT_TRY(tt_file_create(dir, temp, &fd));
+    tutti_status status = tt_file_write(fd, temp, text, strlen(text), 0);
+    if (status == TUTTI_OK && fsync(fd) != 0)
+        status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot make %s durable", temp);
+    if (close(fd) != 0 && status == TUTTI_OK)
+        status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot close %s", temp);
+    if (status == TUTTI_OK && renameat(dir, temp, dir, name) != 0)
+        status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot make the tag %s", name);
+    return status == TUTTI_OK ? tt_dir_sync(dir, name) : status;
+}
+
+tutti_status tt_tag_read(int dir, const char *name, int64_t *step_out)
+{
+    char text[TT_STEP_NAME_MAX + 2] = "";
+    uint64_t bytes;
+    int fd;
+    if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+        return tt_fail(TUTTI_ERR_NOT_FOUND, "no checkpoint is tagged %s", name);
+    TT_TRY(tt_file_open(dir, name, &fd, &bytes));
+    tutti_status status = tt_file_read(fd, name, text, tt_min_size(bytes, sizeof text - 1), 0);
+    close(fd);
+    text[strcspn(text, "\n")] = '\0';
+    if (status == TUTTI_OK && !tt_step_parse(text, step_out))
+        status = tt_fail(TUTTI_ERR_CORRUPT, "the tag %s does not name a step", name);
+    return status;
+}

@@ -44,6 +44,11 @@ tutti_status tt_file_create(int dir, const char *name, int *fd_out); /* must not
 tutti_status tt_file_read(int fd, const char *name, void *buf, size_t bytes, uint64_t at);
 tutti_status tt_file_write(int fd, const char *name, const void *buf, size_t bytes, uint64_t at);
 
+/* A small file in the folder that names a step: what it is called is what it means. */
+#define TT_BEST_NAME "best"
+tutti_status tt_tag_write(int dir, const char *name, int64_t step);
+tutti_status tt_tag_read(int dir, const char *name, int64_t *step_out); /* NOT_FOUND: no tag */
+
 /* Bytes that the file system of the descriptor has left for us; false: it does not say. */
 bool tt_dir_space(int dir, uint64_t *bytes_out);
 

@@ -23,4 +23,15 @@ tutti_status tt_h5_shard_check(int dir, const char *name, const tt_shard *shard,
  * Scalars are read from the shards. The caller closes *memory_out. */
 tutti_status tt_h5_index_make(int dir, const tt_manifest *m, const tt_plan *plan, int *memory_out);
 
+/* Checks the HDF5 side of a checkpoint: every file opens, shards hold contiguous datasets without
+ * filters or storage outside, at the places and of the types that the manifest says, the index only
+ * whole virtual datasets over shards beside it. HDF5's parser is not made for hostile files: call
+ * it in a process that may die. */
+tutti_status tt_h5_verify(int dir, const tt_manifest *m);
+
+/* Makes a plain HDF5 file with room for the tensors, as a memory file whose datasets are holes:
+ * offset_out says where each one's data belongs. The caller closes *memory_out. */
+tutti_status tt_h5_plain_make(const tt_manifest *m, const tt_ctensor *const *list, size_t n,
+                              uint64_t *offset_out, int *memory_out);
+
 #endif

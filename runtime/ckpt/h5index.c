@@ -154,6 +154,7 @@ static tutti_status add_attributes(const indexer *x)
     int64_t world = x->m->world;
     if (tt_h5_attr_ints(x->file, "step", &x->m->step, 0) < 0 ||
         tt_h5_attr_ints(x->file, "world", &world, 0) < 0 ||
+        (x->m->mesh[0] != '\0' && tt_h5_attr_text(x->file, "mesh", x->m->mesh) < 0) ||
         tt_h5_attr_text(x->file, "library", "tutti " TUTTI_VERSION_STRING) < 0)
         return tt_h5_fail("cannot add attributes to the index");
     return TUTTI_OK;

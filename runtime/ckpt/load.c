@@ -33,6 +33,8 @@ typedef struct opener {
 
 static tutti_status list_steps(opener *o, int64_t step)
 {
+    if (step == TUTTI_CKPT_STEP_BEST)
+        TT_TRY(tt_tag_read(o->dir, TT_BEST_NAME, &step));
     if (step >= 0) {
         TT_TRY(tt_calloc(1, sizeof *o->steps, &o->steps));
         o->steps[0] = step;
@@ -151,13 +153,13 @@ static tutti_status open_newest(opener *o, int64_t step)
     tutti_status status = world->rank == 0 ? list_steps(o, step) : TUTTI_OK;
     TT_TRY(tt_agree(world, "tutti_ckpt_open", status));
     TT_TRY(tell_steps(o));
-    return try_steps(o, step < 0);
+    return try_steps(o, step == TUTTI_CKPT_STEP_NEWEST);
 }
 
 static tutti_status open_args(const char *dir, int64_t step, tutti_ckpt_reader **rd_out)
 {
-    if (dir == NULL || dir[0] == '\0' || step < -1 || rd_out == NULL)
-        return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_open: it needs a directory, a step of -1 or "
+    if (dir == NULL || dir[0] == '\0' || step < TUTTI_CKPT_STEP_BEST || rd_out == NULL)
+        return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_open: it needs a directory, a step of -2 or "
                                       "more and a place for the result");
     return TUTTI_OK;
 }

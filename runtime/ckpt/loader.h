@@ -17,7 +17,8 @@ typedef struct tt_source {
 tutti_status tt_source_open(int dir, int64_t step, tt_buf *text, tt_source *src_out);
 void tt_source_close(tt_source *src); /* takes one that is not open: all zero */
 
-/* Compares the checksums of share `part` of `parts` of all blocks. */
+/* Compares the checksums of share `part` of `parts` of all blocks (also called by programs that
+ * report their progress: many parts, one after the other). */
 tutti_status tt_source_verify(const tt_source *src, int part, int parts);
 
 bool tt_step_looks_whole(int dir, int64_t step); /* manifest and sizes, not the data */
@@ -31,5 +32,20 @@ typedef struct tt_want {
 
 /* Reads the boxes; every block that is touched is verified before anything of it is handed out. */
 tutti_status tt_source_read(const tt_source *src, const tt_want *want, size_t n);
+
+/*
+ * Hands out the tensors `list` in that order, each in dense pieces of rising place, with at most
+ * about `limit` bytes in memory: small tensors many at a time, large ones slab by slab. Every byte
+ * is verified. An empty tensor comes once, with 0 bytes.
+ */
+typedef struct tt_piece {
+    const tt_ctensor *tensor;
+    uint64_t at, bytes; /* in the dense tensor */
+    const void *data;
+} tt_piece;
+typedef tutti_status (*tt_scan_fn)(void *arg, const tt_piece *piece);
+tutti_status tt_source_scan(const tt_source *src, const tt_ctensor *const *list, size_t n,
+                            uint64_t limit, tt_scan_fn fn, void *arg);
+uint64_t tt_tensor_bytes(const tt_ctensor *tensor);
 
 #endif

@@ -74,6 +74,7 @@ static tutti_status body_json(const tt_manifest *m, json_t *object)
     json_object_set_new(object, "world", json_integer(m->world));
     json_object_set_new(object, "time", json_integer(m->time));
     json_object_set_new(object, "save_id", json_string(m->save_id));
+    json_object_set_new(object, "mesh", json_string(m->mesh));
     json_object_set_new(object, "block_bytes", json_integer((json_int_t)m->block_bytes));
     json_object_set_new(object, "files", files);
     json_object_set_new(object, "tensors", tensors);

@@ -9,6 +9,8 @@
 #include "ckpt/catalog.h"
 #include "core/mem.h"
 
+enum { TT_MESH_MAX = 100 };
+
 #define TT_MANIFEST_MAX_BYTES ((size_t)256 << 20)
 
 typedef struct tt_manifest {
@@ -17,6 +19,7 @@ typedef struct tt_manifest {
     uint64_t block_bytes; /* covered by one checksum */
     int64_t time; /* seconds since 1970 */
     char save_id[256];
+    char mesh[TT_MESH_MAX + 1]; /* how the ranks divided the model, "" unknown */
     tt_catalog cat;
 } tt_manifest;
 
@@ -27,6 +30,7 @@ tutti_status tt_manifest_write(const tt_manifest *m, tt_buf *out);
 tutti_status tt_manifest_read(const void *text, size_t bytes, int64_t step, tt_manifest *m_out);
 void tt_manifest_free(tt_manifest *m); /* takes one that is all zero */
 
+bool tt_mesh_ok(const char *mesh); /* short and printable */
 tutti_dtype tt_dtype_by_name(const char *name); /* 0: none */
 void tt_hash_text(tt_hash128 hash, char text[33]);
 bool tt_hash_parse(const char *text, tt_hash128 *hash_out); /* 32 lower-case hex digits */

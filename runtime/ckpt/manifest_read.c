@@ -29,6 +29,15 @@ tutti_dtype tt_dtype_by_name(const char *name)
     return (tutti_dtype)0;
 }
 
+bool tt_mesh_ok(const char *mesh)
+{
+    size_t bytes = strnlen(mesh, TT_MESH_MAX + 1);
+    for (size_t i = 0; i < bytes; i++)
+        if (mesh[i] < ' ' || mesh[i] > '~')
+            return false;
+    return bytes <= TT_MESH_MAX;
+}
+
 static int hex_digit(char c)
 {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
@@ -271,14 +280,16 @@ static tutti_status read_root(const json_t *root, int64_t step, tt_manifest *m)
 {
     int64_t version, world, block_bytes;
     const char *save_id = member_text(root, "save_id", sizeof m->save_id - 1);
+    const char *mesh = member_text(root, "mesh", TT_MESH_MAX);
     if (!member_int(root, "tutti-checkpoint", 1, INT64_MAX, &version))
         return BAD("it is not a tutti checkpoint");
     if (version != TT_CKPT_VERSION)
         return tt_fail(TUTTI_ERR_UNSUPPORTED,
                        TT_MANIFEST_NAME ": format %lld is newer than this library's %d",
                        (long long)version, TT_CKPT_VERSION);
-    if (json_object_size(root) != 10 || member_text(root, "library", 64) == NULL ||
-        save_id == NULL || !member_int(root, "step", 0, INT64_MAX, &m->step) ||
+    if (json_object_size(root) != 11 || member_text(root, "library", 64) == NULL ||
+        save_id == NULL || mesh == NULL || !tt_mesh_ok(mesh) ||
+        !member_int(root, "step", 0, INT64_MAX, &m->step) ||
         !member_int(root, "world", 1, 1 << 24, &world) ||
         !member_int(root, "time", 0, INT64_MAX, &m->time) ||
         !member_int(root, "block_bytes", 4096, (int64_t)1 << 30, &block_bytes) ||
@@ -288,6 +299,7 @@ static tutti_status read_root(const json_t *root, int64_t step, tt_manifest *m)
         return BAD("it is of step %lld, its directory of step %lld", (long long)m->step,
                    (long long)step);
     snprintf(m->save_id, sizeof m->save_id, "%s", save_id);
+    snprintf(m->mesh, sizeof m->mesh, "%s", mesh);
     m->world = (int)world;
     m->block_bytes = (uint64_t)block_bytes;
     TT_TRY(read_files(root, m));

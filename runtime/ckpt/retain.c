@@ -30,28 +30,49 @@ static tutti_status remove_step(int dir, int64_t step)
     return tt_dir_remove(dir, gone);
 }
 
-void tt_retain(int dir, const char *path, int64_t step, int keep)
+/* Sorts out of the steps, newest first, those that stay; the number of those that go. */
+static size_t choose(int dir, int64_t step, const tt_retention *keep, int64_t *steps, size_t n)
+{
+    int64_t whole = 0, best = -1;
+    size_t gone = 0;
+    if (tt_tag_read(dir, TT_BEST_NAME, &best) == TUTTI_ERR_CORRUPT)
+        tt_log_warn(TT_CKPT, "%s", tutti_last_error());
+    for (size_t i = 0; i < n; i++) {
+        int64_t s = steps[i];
+        if (s == step)
+            whole++;
+        else if (whole < keep->last)
+            whole += tt_step_looks_whole(dir, s);
+        else if (s != best && (keep->every == 0 || s % keep->every != 0))
+            steps[gone++] = s;
+    }
+    return gone;
+}
+
+tutti_status tt_retain_plan(int dir, int64_t step, const tt_retention *keep, int64_t **steps_out,
+                            size_t *n_out)
+{
+    size_t n;
+    TT_TRY(tt_dir_steps(dir, steps_out, &n));
+    if (n > 0 && step >= 0 && (*steps_out)[0] > step)
+        tt_log_warn(TT_CKPT,
+                    "there is a checkpoint of step %lld, of an earlier run: it counts as newer "
+                    "than step %lld, which was just saved",
+                    (long long)(*steps_out)[0], (long long)step);
+    *n_out = choose(dir, step, keep, *steps_out, n);
+    return TUTTI_OK;
+}
+
+void tt_retain(int dir, const char *path, int64_t step, const tt_retention *keep)
 {
     int64_t *steps;
     size_t n;
-    int whole = 0;
-    if (tt_dir_steps(dir, &steps, &n) != TUTTI_OK) {
+    if (tt_retain_plan(dir, step, keep, &steps, &n) != TUTTI_OK) {
         tt_log_warn(TT_CKPT, "%s: old checkpoints stay: %s", path, tutti_last_error());
         return;
     }
-    if (n > 0 && steps[0] > step)
-        tt_log_warn(TT_CKPT,
-                    "%s holds a checkpoint of step %lld, of an earlier run: it counts as newer "
-                    "than step %lld, which was just saved",
-                    path, (long long)steps[0], (long long)step);
-    for (size_t i = 0; i < n; i++) {
-        if (steps[i] == step) {
-            whole++;
-        } else if (whole < keep) {
-            whole += tt_step_looks_whole(dir, steps[i]);
-        } else if (remove_step(dir, steps[i]) != TUTTI_OK) {
+    for (size_t i = 0; i < n; i++)
+        if (remove_step(dir, steps[i]) != TUTTI_OK)
             tt_log_warn(TT_CKPT, "%s: %s", path, tutti_last_error());
-        }
-    }
     free(steps);
 }

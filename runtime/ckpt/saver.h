@@ -30,6 +30,12 @@ typedef struct tt_save_note {
     uint32_t done;
 } tt_save_note;
 
+/* What stays after a commit: the newest `last` that are whole, every step that `every` divides
+ * (0: none), and `step` in any case (-1: none). */
+typedef struct tt_retention {
+    int64_t last, every;
+} tt_retention;
+
 typedef struct tt_saver {
     tutti_ctx *ctx;
     tt_save_phase phase;
@@ -43,7 +49,9 @@ typedef struct tt_saver {
     tt_folder_lock *lock; /* rank 0's, kept from save to save */
     char temp_name[TT_TEMP_NAME_MAX];
     int64_t step;
-    int keep_last;
+    tt_retention keep;
+    bool best;
+    char mesh[TT_MESH_MAX + 1];
 
     /* kept from save to save: a program saves the same tensors again */
     tt_plan plan;
@@ -75,7 +83,9 @@ void tt_ckpt_discard(tutti_ckpt *ck); /* takes NULL */
 tutti_status tt_save_write(void *saver); /* this rank's shard */
 tutti_status tt_save_seal(void *saver); /* rank 0: index, manifest, commit, retention */
 
-/* Keeps the newest `keep` that are whole, and `step` in any case. */
-void tt_retain(int dir, const char *path, int64_t step, int keep);
+void tt_retain(int dir, const char *path, int64_t step, const tt_retention *keep);
+/* The steps that would go, newest first; the caller frees. */
+tutti_status tt_retain_plan(int dir, int64_t step, const tt_retention *keep, int64_t **steps_out,
+                            size_t *n_out);
 
 #endif

@@ -156,6 +156,7 @@ tutti_status tt_save_seal(void *saver)
                      .world = s->ctx->world.size,
                      .block_bytes = s->block_bytes,
                      .time = (int64_t)time(NULL)};
+    snprintf(m.mesh, sizeof m.mesh, "%s", s->mesh);
     snprintf(m.save_id, sizeof m.save_id, "%s", s->temp_name);
     for (size_t i = 0; i < s->plan.nshard; i++)
         TT_TRY(take_report(s, i));
@@ -164,7 +165,9 @@ tutti_status tt_save_seal(void *saver)
     TT_TRY(write_index(s, &m));
     TT_TRY(write_manifest(s, &m));
     TT_TRY(rename_in(s));
-    if (s->keep_last > 0)
-        tt_retain(s->dir, s->path, s->step, s->keep_last);
+    if (s->best)
+        TT_TRY(tt_tag_write(s->dir, TT_BEST_NAME, s->step));
+    if (s->keep.last > 0)
+        tt_retain(s->dir, s->path, s->step, &s->keep);
     return TUTTI_OK;
 }

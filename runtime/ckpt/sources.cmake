@@ -3,11 +3,14 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/box.c
     ${CMAKE_CURRENT_LIST_DIR}/catalog.c
     ${CMAKE_CURRENT_LIST_DIR}/commit.c
+    ${CMAKE_CURRENT_LIST_DIR}/convert.c
     ${CMAKE_CURRENT_LIST_DIR}/dir.c
     ${CMAKE_CURRENT_LIST_DIR}/file.c
     ${CMAKE_CURRENT_LIST_DIR}/h5index.c
+    ${CMAKE_CURRENT_LIST_DIR}/h5merge.c
     ${CMAKE_CURRENT_LIST_DIR}/h5shard.c
     ${CMAKE_CURRENT_LIST_DIR}/h5util.c
+    ${CMAKE_CURRENT_LIST_DIR}/h5verify.c
     ${CMAKE_CURRENT_LIST_DIR}/identity.c
     ${CMAKE_CURRENT_LIST_DIR}/load.c
     ${CMAKE_CURRENT_LIST_DIR}/lock.c
@@ -19,6 +22,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/reader.c
     ${CMAKE_CURRENT_LIST_DIR}/retain.c
     ${CMAKE_CURRENT_LIST_DIR}/save.c
+    ${CMAKE_CURRENT_LIST_DIR}/scan.c
     ${CMAKE_CURRENT_LIST_DIR}/seal.c
     ${CMAKE_CURRENT_LIST_DIR}/shard.c
     ${CMAKE_CURRENT_LIST_DIR}/source.c

@@ -19,7 +19,7 @@
 typedef struct commit_note {
     tt_hash128 described; /* hash of this rank's description */
     uint64_t same; /* of its TUTTI_CKPT_SAME values, in any order */
-    int64_t keep_last;
+    int64_t keep_last, keep_every;
     uint32_t flags;
     uint32_t padding;
 } commit_note;
@@ -88,7 +88,8 @@ static tutti_status name_difference(tt_saver *s, const tutti_ckpt *ck)
 static tutti_status check_notes(tt_saver *s, const tutti_ckpt *ck, const commit_note *all)
 {
     for (int r = 1; r < s->ctx->world.size; r++) {
-        if (all[r].flags != all[0].flags || all[r].keep_last != all[0].keep_last)
+        if (all[r].flags != all[0].flags || all[r].keep_last != all[0].keep_last ||
+            all[r].keep_every != all[0].keep_every)
             return tt_fail(TUTTI_ERR_ARG, "rank %d commits with other options than rank 0", r);
         if (all[r].same != all[0].same)
             return name_difference(s, ck);
@@ -146,6 +147,7 @@ static tutti_status agree_plan(tt_saver *s, const tutti_ckpt *ck, const tutti_ck
         commit_note mine = {.described = tt_hash128_of(described.data, described.size),
                             .same = same_hash(ck),
                             .keep_last = opts->keep_last,
+                            .keep_every = opts->keep_every,
                             .flags = opts->flags};
         status = tt_all_gather_fixed(world, "tutti_ckpt_commit", &mine, sizeof mine, all);
     }
@@ -203,9 +205,12 @@ static tutti_status queue_copies(tt_saver *s, const tutti_ckpt *ck, tutti_stream
     return TUTTI_OK;
 }
 
-static void start_writing(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream, int keep_last)
+static void start_writing(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream,
+                          const tutti_ckpt_save_opts *opts)
 {
-    s->keep_last = keep_last;
+    s->keep = (tt_retention){opts->keep_last, opts->keep_every};
+    s->best = (opts->flags & TUTTI_CKPT_BEST) != 0;
+    snprintf(s->mesh, sizeof s->mesh, "%s", opts->mesh == NULL ? "" : opts->mesh);
     s->wait_staged = stream.kind != TUTTI_STREAM_INLINE;
     s->snapshot = queue_copies(s, ck, stream);
     if (s->snapshot == TUTTI_OK)
@@ -218,9 +223,12 @@ static void start_writing(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream
 static tutti_status commit_args(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream,
                                 const tutti_ckpt_save_opts *opts)
 {
-    if (opts->size != sizeof *opts || (opts->flags & ~(uint32_t)TUTTI_CKPT_SYNC) != 0 ||
-        opts->keep_last < 0)
-        return tt_fail(TUTTI_ERR_ARG, "size, flags or keep_last of the options is wrong");
+    if (opts->size != sizeof *opts ||
+        (opts->flags & ~(uint32_t)(TUTTI_CKPT_SYNC | TUTTI_CKPT_BEST)) != 0 ||
+        opts->keep_last < 0 || opts->keep_every < 0 ||
+        (opts->mesh != NULL && !tt_mesh_ok(opts->mesh)))
+        return tt_fail(TUTTI_ERR_ARG,
+                       "size, flags, keep_last, keep_every or mesh of the options is wrong");
     if (ck->status != TUTTI_OK)
         return tt_fail_text(ck->status, ck->text);
     return s->ctx->dev_ops->stream_check(s->ctx->dev, stream);
@@ -233,7 +241,7 @@ static tutti_status commit(tt_saver *s, const tutti_ckpt *ck, tutti_stream strea
     TT_TRY(tt_agree(world, "tutti_ckpt_commit", commit_args(s, ck, stream, opts)));
     TT_TRY(agree_plan(s, ck, opts));
     TT_TRY(tt_agree(world, "tutti_ckpt_commit", reserve_all(s, stream)));
-    start_writing(s, ck, stream, opts->keep_last);
+    start_writing(s, ck, stream, opts);
     return TUTTI_OK;
 }
 

@@ -7,7 +7,7 @@
 /* Two files, a [4, 6] tensor of two boxes, a value of bytes. */
 static const char good[] =
     "\"tutti-checkpoint\":1,\"library\":\"0.1.0\",\"step\":7,\"world\":2,\"time\":1700000000,"
-    "\"save_id\":\"x\",\"block_bytes\":4096,\"files\":["
+    "\"save_id\":\"x\",\"mesh\":\"\",\"block_bytes\":4096,\"files\":["
     "{\"name\":\"shard-00000.h5\",\"bytes\":5000,\"xxh3_128\":"
     "\"00000000000000000000000000000001000000000000000000000000000000a2\"},"
     "{\"name\":\"index.h5\",\"bytes\":100,\"xxh3_128\":\"00000000000000000000000000000003\"}],"

@@ -43,6 +43,8 @@ static bool there(const char *name)
 typedef struct plan {
     int64_t step;
     int keep;
+    int64_t every;
+    bool best;
 } plan;
 
 static void save_body(tt_rank *r)
@@ -50,13 +52,17 @@ static void save_body(tt_rank *r)
     const plan *p = r->arg;
     tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
     opts.keep_last = p->keep;
-    opts.flags = TUTTI_CKPT_SYNC;
+    opts.keep_every = p->every;
+    opts.mesh = "dp2";
+    if (p->best)
+        opts.flags |= TUTTI_CKPT_BEST;
+    opts.flags |= TUTTI_CKPT_SYNC;
     TT_EXPECT_OK(r, small_save(r, dir, p->step, &opts));
 }
 
 static void save(int64_t step, int keep)
 {
-    plan p = {step, keep};
+    plan p = {.step = step, .keep = keep};
     TT_ASSERT_RANKS(2, NULL, save_body, &p);
 }
 
@@ -102,6 +108,32 @@ static void higher_steps_of_an_earlier_run(void **state)
     assert_true(there("step-000000000010"));
     assert_true(there("step-000000000060"));
     assert_false(there("step-000000000050"));
+}
+
+static void every_and_best(void **state)
+{
+    (void)state;
+    tutti_status status;
+    int64_t got;
+    for (int64_t step = 1; step <= 9; step++) {
+        plan p = {step, 2, 4, step == 3};
+        TT_ASSERT_RANKS(2, NULL, save_body, &p);
+    }
+    assert_int_equal(count_entries(dir, "step-"), 4); /* 3, the best; 4; 8 and 9 */
+    assert_true(there("step-000000000003") && there("step-000000000004"));
+    assert_true(there("step-000000000008") && there("step-000000000009"));
+    assert_string_equal(small_job_load(3, dir, TUTTI_CKPT_STEP_BEST, &status, &got, NULL), "");
+    assert_int_equal(status, TUTTI_OK);
+    assert_int_equal(got, 3);
+    plan better = {10, 1, 0, true};
+    TT_ASSERT_RANKS(2, NULL, save_body, &better);
+    assert_int_equal(count_entries(dir, "step-"), 1);
+    file_put(at("best"), "step-x\n", 7);
+    assert_string_equal(small_job_load(2, dir, TUTTI_CKPT_STEP_BEST, &status, NULL, NULL), "");
+    assert_int_equal(status, TUTTI_ERR_CORRUPT);
+    unlink(at("best"));
+    assert_string_equal(small_job_load(2, dir, TUTTI_CKPT_STEP_BEST, &status, NULL, NULL), "");
+    assert_int_equal(status, TUTTI_ERR_NOT_FOUND);
 }
 
 static void files_of_others_stay(void **state)
@@ -283,13 +315,9 @@ static void names(void **state)
 int main(void)
 {
     setenv("TUTTI_LOG", "error", 0); /* what is left alone is said as a warning */
-    const struct CMUnitTest tests[] = {T(order_is_numeric),
-                                       T(damaged_do_not_count),
-                                       T(higher_steps_of_an_earlier_run),
-                                       T(files_of_others_stay),
-                                       T(same_step_without_exchange),
-                                       T(leftovers),
-                                       T(lock_tells),
-                                       T(names)};
+    const struct CMUnitTest tests[] = {
+        T(order_is_numeric), T(damaged_do_not_count), T(higher_steps_of_an_earlier_run),
+        T(every_and_best),   T(files_of_others_stay), T(same_step_without_exchange),
+        T(leftovers),        T(lock_tells),           T(names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,7 +56,7 @@ class Commands(unittest.TestCase):
     def test_help_lists_every_command(self):
         ran = tutti("help")
         self.assertEqual(ran.returncode, 0)
-        for name in ("env", "help", "version"):
+        for name in ("ckpt", "env", "help", "version"):
             self.assertRegex(ran.stdout, rf"(?m)^  {name} ")
         self.assertEqual(tutti("--help").stdout, ran.stdout)
 

@@ -48,19 +48,25 @@ typedef struct tutti_tensor {
     }
 
 enum {
-    TUTTI_CKPT_SYNC = 1u << 0
-}; /* commit returns when the checkpoint is durable and committed */
+    TUTTI_CKPT_SYNC = 1u << 0, /* commit returns when the checkpoint is durable and committed */
+    TUTTI_CKPT_BEST = 1u << 1 /* tags it as the best so far, which retention never removes */
+};
+#define TUTTI_CKPT_STEP_NEWEST (-1)
+#define TUTTI_CKPT_STEP_BEST (-2)
 
 /* Zero in any field means its default; begin with TUTTI_CKPT_SAVE_OPTS_INIT. */
 typedef struct tutti_ckpt_save_opts {
     size_t size; /* sizeof(tutti_ckpt_save_opts) */
-    uint32_t flags; /* TUTTI_CKPT_SYNC */
+    uint32_t flags; /* TUTTI_CKPT_SYNC, TUTTI_CKPT_BEST */
     int keep_last; /* after the commit remove all but the newest K checkpoints (at least 1); default
                       0: keep all */
+    int64_t keep_every; /* with keep_last: also keep every checkpoint whose step this divides */
+    const char *mesh; /* said by `tutti ckpt ls`: how the ranks divided the model, "dp4.tp2"; at
+                         most 100 printable characters, rank 0's counts */
 } tutti_ckpt_save_opts;
 #define TUTTI_CKPT_SAVE_OPTS_INIT                                                                  \
     {                                                                                              \
-        sizeof(tutti_ckpt_save_opts), 0, 0                                                         \
+        sizeof(tutti_ckpt_save_opts), 0, 0, 0, NULL                                                \
     }
 
 /*
@@ -118,8 +124,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_wait(tutti_ctx *ctx,
                                                        int64_t *last_durable_step_out);
 
 /*
- * Opens the checkpoint of `step` in dir; -1 takes the newest valid one (one that is damaged is
- * passed over with a loud message). Errors, the same on all ranks: NOT_FOUND (no directory or no
+ * Opens the checkpoint of `step` in dir; TUTTI_CKPT_STEP_NEWEST takes the newest valid one (one
+ * that is damaged is passed over with a loud message), TUTTI_CKPT_STEP_BEST the one last saved with
+ * TUTTI_CKPT_BEST. Errors, the same on all ranks: NOT_FOUND (no directory or no
  * checkpoint: a fresh start), CORRUPT (the step asked for, or every one there, is damaged), IO.
  * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
  * tutti_init. Graph-capture: refused. After a failure: refused.

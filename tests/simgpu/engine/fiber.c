@@ -2,8 +2,9 @@
 /*
  * The threads of a block as fibers, for kernels whose threads meet. Round by round every live fiber
  * runs until it meets or ends. A meeting of the whole block (__syncthreads) or of a warp's lanes
- * (shuffle, ballot, __syncwarp) lets its members go on once all of them are there; if a round moves
- * nobody, some thread never comes, and that is the finding `divergent-sync`.
+ * (shuffle, ballot, __syncwarp) lets its members go on once all of them are there. A thread that
+ * has ended never comes, though some GPUs let the others pass: that is the finding
+ * `divergent-sync`.
  *
  * Stacks are kept from block to block. Contexts are switched by ucontext once to start a fiber and
  * by _setjmp/_longjmp afterwards, which spares two system calls per switch.
@@ -93,14 +94,12 @@ static void resume(unsigned i)
 static bool release_block(void)
 {
     for (unsigned i = 0; i < n; i++) {
-        if (fibers[i].state != AT_BLOCK && fibers[i].state != ENDED) {
+        if (fibers[i].state != AT_BLOCK) {
             return false;
         }
     }
     for (unsigned i = 0; i < n; i++) {
-        if (fibers[i].state == AT_BLOCK) {
-            fibers[i].state = READY;
-        }
+        fibers[i].state = READY;
     }
     return true;
 }
@@ -111,7 +110,7 @@ static bool release_warp(unsigned i)
     unsigned base = i / WARP * WARP, mask = fibers[i].mask, ballot = 0;
     for (unsigned k = 0; k < WARP; k++) {
         unsigned other = base + k;
-        if ((mask & (1u << k)) == 0 || other >= n || fibers[other].state == ENDED) {
+        if ((mask & (1u << k)) == 0 || other >= n) {
             continue;
         }
         if (fibers[other].state != AT_WARP || fibers[other].mask != mask) {

@@ -5,7 +5,8 @@
  *   stream.h   streams                                 comm.h     communicators, registered memory
  *   coll.h     collectives                             reducer.h  overlapped gradient averaging
  *   mesh.h     ranks in a grid with named axes         ckpt.h     sharded checkpoints
- *   pipeline.h pipeline schedules and their runs       version.h  version numbers
+ *   pipeline.h pipeline schedules and their runs       tensor_parallel.h  split layers
+ *   version.h  version numbers
  * and, on demand, interop_mpi.h (your MPI_Comm).
  */
 #ifndef TUTTI_TUTTI_H
@@ -20,6 +21,7 @@
 #include "tutti/reducer.h"
 #include "tutti/status.h"
 #include "tutti/stream.h"
+#include "tutti/tensor_parallel.h"
 #include "tutti/topo.h"
 #include "tutti/version.h"
 

@@ -4,6 +4,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/calls.c
     ${CMAKE_CURRENT_LIST_DIR}/check.c
     ${CMAKE_CURRENT_LIST_DIR}/comm.c
+    ${CMAKE_CURRENT_LIST_DIR}/exact.c
     ${CMAKE_CURRENT_LIST_DIR}/group.c
     ${CMAKE_CURRENT_LIST_DIR}/init.c
     ${CMAKE_CURRENT_LIST_DIR}/issue.c

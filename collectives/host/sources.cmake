@@ -6,6 +6,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/kernels_plain.c
     ${CMAKE_CURRENT_LIST_DIR}/kernels_tree.c
     ${CMAKE_CURRENT_LIST_DIR}/link.c
+    ${CMAKE_CURRENT_LIST_DIR}/math.c
     ${CMAKE_CURRENT_LIST_DIR}/meet.c
     ${CMAKE_CURRENT_LIST_DIR}/memory.c
     ${CMAKE_CURRENT_LIST_DIR}/memory_table.c

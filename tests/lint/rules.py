@@ -19,7 +19,7 @@ _BOOT = _DEVICE | {"boot"}
 _BELOW = _BOOT | {"topo", "trace"}
 _RUNTIME_API = {"status", "version", "context", "stream"}
 _COLL_API = _RUNTIME_API | {"comm", "coll"}
-_SEAM = {"comm/comm.h", "comm/key.h"}
+_SEAM = {"comm/comm.h", "comm/key.h", "comm/math.h"}
 _SEAMS = {"collectives/host": _SEAM, "collectives/nccl": _SEAM, "collectives/comm": {"host/kernels.h"}}
 LAYERS = {
     # folder: (internal folders, public headers)
@@ -34,7 +34,7 @@ LAYERS = {
     "collectives/nccl": (_BELOW | {"nccl", "cuda"}, _COLL_API),
     "collectives/cuda": (_DEVICE | {"cuda"}, {"status"}),
     "collectives/comm": (_BELOW | {"comm", "host"}, _COLL_API),
-    "collectives/reducer": (_BELOW | {"comm", "reducer"}, _COLL_API | {"reducer"}),
+    "collectives/reducer": (_BELOW | {"comm", "reducer"}, _COLL_API | {"reducer", "ckpt"}),
     "collectives/parallel": (_BELOW | {"comm", "parallel"}, _COLL_API | {"pipeline", "tensor_parallel"}),
     "collectives/mesh": (_BELOW | {"comm", "mesh"}, _COLL_API | {"mesh"}),
     "collectives": (_BELOW | {"comm", "host", "mesh", "nccl", "reducer"}, _COLL_API | {"mesh", "reducer", "ckpt"}),

@@ -31,6 +31,7 @@ static void put_list(const tutti_reducer *red, tt_buf *buf)
         tt_buf_put_u32(buf, param->owned);
         tt_buf_put_u32(buf, param->param != NULL);
         tt_buf_put_u32(buf, param->group);
+        tt_buf_put_u32(buf, (uint32_t)param->tied);
     }
 }
 
@@ -43,6 +44,7 @@ static bool get_param(tt_buf *buf, tt_red_param *param, bool *has_param_out)
     param->owned = tt_buf_get_u32(buf) != 0;
     *has_param_out = tt_buf_get_u32(buf) != 0;
     param->group = tt_buf_get_u32(buf);
+    param->tied = (int)tt_buf_get_u32(buf);
     return !buf->failed && param->ndim >= 0 && param->ndim <= TUTTI_MAX_DIMS;
 }
 
@@ -63,6 +65,28 @@ static tutti_status differ(const tutti_reducer *red, int id, const char *what, c
     return tt_fail(TUTTI_ERR_MISMATCH,
                    "reducer \"%s\": parameter %d \"%s\" %s: %s here, %s on rank %d", red->name, id,
                    red->params[id].name, what, here, there, red->comm->group.world[0]);
+}
+
+/* What a parameter is for; its name, type, shape and place are equal. */
+static tutti_status compare_use(const tutti_reducer *red, int id, const tt_red_param *other,
+                                bool has_param)
+{
+    const tt_red_param *mine = &red->params[id];
+    char here[256], there[256];
+
+    if ((mine->param != NULL) != has_param)
+        return differ(red, id, "is described otherwise", has_param ? "without param" : "with param",
+                      has_param ? "with param" : "without param");
+    if (mine->group != other->group) {
+        snprintf(here, sizeof here, "%" PRIu32, mine->group);
+        snprintf(there, sizeof there, "%" PRIu32, other->group);
+        return differ(red, id, "is in another group", here, there);
+    }
+    if (mine->tied != other->tied)
+        return differ(red, id, "is tied otherwise",
+                      mine->tied != 0 ? red->params[mine->tied - 1].name : "to none",
+                      other->tied != 0 ? "to another" : "to none");
+    return TUTTI_OK;
 }
 
 static tutti_status compare_param(const tutti_reducer *red, int id, tt_buf *theirs)
@@ -86,15 +110,7 @@ static tutti_status compare_param(const tutti_reducer *red, int id, tt_buf *thei
         return differ(red, id, "has its gradient elsewhere",
                       mine->owned ? "the reducer's" : "the program's",
                       other.owned ? "the reducer's" : "the program's");
-    if ((mine->param != NULL) != has_param)
-        return differ(red, id, "is described otherwise", has_param ? "without param" : "with param",
-                      has_param ? "with param" : "without param");
-    if (mine->group != other.group) {
-        snprintf(here, sizeof here, "%" PRIu32, mine->group);
-        snprintf(there, sizeof there, "%" PRIu32, other.group);
-        return differ(red, id, "is in another group", here, there);
-    }
-    return TUTTI_OK;
+    return compare_use(red, id, &other, has_param);
 }
 
 /* How this rank's list differs from rank 0's, as this thread's last error. */
@@ -194,37 +210,40 @@ static tutti_status no_overlap(const tutti_reducer *red)
     return status;
 }
 
+static tutti_status make_events(tutti_reducer *red)
+{
+    const tt_device_ops *ops = red->ctx->dev_ops;
+    tt_event **event[] = {&red->zeroed, &red->done, &red->folded, &red->updated};
+
+    for (size_t i = 0; i < sizeof event / sizeof event[0]; i++)
+        TT_TRY(ops->event_create(red->ctx->dev, false, event[i]));
+    for (int b = 0; b < red->nbuckets && tt_red_sharded(red); b++)
+        TT_TRY(ops->event_create(red->ctx->dev, false, &red->buckets[b].gathered));
+    return tt_red_times_create(red);
+}
+
 static tutti_status local_plan(tutti_reducer *red)
 {
     size_t n = red->nparams;
-    int64_t offset = 0;
 
     if (n == 0)
         return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\" has no parameters", red->name);
     TT_TRY(no_overlap(red));
     TT_TRY(tt_red_plan_buckets(red));
-    TT_TRY(tt_calloc(n, sizeof *red->pieces, &red->pieces));
+    TT_TRY(tt_calloc((size_t)red->ranks, sizeof *red->counts, &red->counts));
     TT_TRY(tt_calloc((size_t)red->nbuckets, sizeof *red->order, &red->order));
     TT_TRY(tt_calloc((size_t)red->nbuckets, sizeof *red->completed, &red->completed));
     TT_TRY(tt_calloc(n, sizeof *red->hashes, &red->hashes));
-    for (int b = 0; b < red->nbuckets; b++)
+    for (int b = 0; b < red->nbuckets; b++) {
+        size_t bytes = red->buckets[b].elements * sizeof(uint16_t);
         red->order[b] = b;
-    for (size_t id = 0; id < n; id++) {
-        const tt_red_param *param = &red->params[id];
-        red->pieces[id] = (tutti_piece){.id = (int)id,
-                                        .group = param->group,
-                                        .count = (int64_t)param->count,
-                                        .state_offset = offset,
-                                        .param = param->param};
-        offset += (int64_t)param->count;
+        if (red->wire != 0 && red->buckets[b].dtype == TUTTI_FLOAT32 && bytes > red->staging_bytes)
+            red->staging_bytes = bytes;
     }
-    red->shard_count = (size_t)offset;
-    TT_TRY(red->ctx->dev_ops->event_create(red->ctx->dev, false, &red->zeroed));
-    TT_TRY(red->ctx->dev_ops->event_create(red->ctx->dev, false, &red->done));
-    return tt_red_times_create(red);
+    return make_events(red);
 }
 
-/* Neighbours in memory on every rank, for gradients of the program's own. */
+/* Neighbours in memory on every rank: gradients of the program's own, parameters to be gathered. */
 static tutti_status common_runs(tutti_reducer *red)
 {
     tt_group *group = &red->comm->group;
@@ -252,21 +271,29 @@ free_both:
     return status;
 }
 
-static tutti_status place_gradients(tutti_reducer *red)
+static tutti_status take_memory(tutti_reducer *red)
 {
-    bool given = false;
+    size_t sums = (1 + TT_RED_SCALARS_MAX) * TT_EXACT_WORDS * sizeof *red->sums;
 
-    for (size_t id = 0; id < red->nparams; id++)
-        given = given || !red->params[id].owned;
     if (red->arena_bytes > 0)
         TT_TRY(tutti_alloc(red->comm, red->arena_bytes, (void **)&red->arena));
-    if (given)
+    if (red->staging_bytes > 0)
+        TT_TRY(tutti_alloc(red->comm, red->staging_bytes, (void **)&red->staging));
+    return tutti_alloc(red->comm, sums, (void **)&red->sums);
+}
+
+static tutti_status place_gradients(tutti_reducer *red)
+{
+    bool scattered = tt_red_sharded(red);
+
+    for (size_t id = 0; id < red->nparams; id++)
+        scattered = scattered || !red->params[id].owned;
+    TT_TRY(take_memory(red));
+    if (scattered)
         TT_TRY(common_runs(red));
     else
         tt_red_plan_runs(red, NULL);
-    for (size_t id = 0; id < red->nparams; id++)
-        red->pieces[id].grad = red->params[id].grad;
-    return TUTTI_OK;
+    return tt_agree(&red->comm->group, "tutti_reducer_commit", tt_red_pieces_create(red));
 }
 
 static tutti_status broadcast_params(tutti_reducer *red)
@@ -318,5 +345,10 @@ tutti_status tutti_reducer_commit(tutti_reducer *red)
     red->committed = true;
     tt_log_info(TT_RED, "\"%s\": %zu parameters, %.1f MiB of gradients in %d buckets", red->name,
                 red->nparams, (double)red->step_bytes / 1048576, red->nbuckets);
+    if (tt_red_sharded(red))
+        tt_log_info(TT_RED,
+                    "\"%s\": optimizer state of %zu elements on each of %d ranks, %zu of them "
+                    "padding here",
+                    red->name, red->shard_count, red->ranks, red->padding);
     return TUTTI_OK;
 }

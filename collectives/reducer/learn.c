@@ -16,6 +16,7 @@ static void put_step(const tutti_reducer *red, tt_buf *buf)
 {
     tt_buf_put_u64(buf, (uint64_t)red->steps);
     tt_buf_put_u32(buf, (uint32_t)red->micros);
+    tt_buf_put_u32(buf, (uint32_t)red->nmeans);
     tt_buf_put_u32(buf, (uint32_t)red->nscalars);
     for (int i = 0; i < red->nscalars; i++) {
         tt_buf_put_u32(buf, red->scalar[i].n);
@@ -41,11 +42,11 @@ static tutti_status differs(const tutti_reducer *red, int r, const char *what, u
 static tutti_status compare(const tutti_reducer *red, int r, tt_buf *theirs, tt_buf *first)
 {
     static const char *const field[] = {"number of the step", "number of micro-steps",
-                                        "number of scalar calls"};
+                                        "number of means", "number of scalar calls"};
     uint64_t a, b;
     uint32_t scalars = 0;
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         a = i == 0 ? tt_buf_get_u64(theirs) : tt_buf_get_u32(theirs);
         b = i == 0 ? tt_buf_get_u64(first) : tt_buf_get_u32(first);
         if (a != b)
@@ -85,7 +86,7 @@ static tutti_status compare_steps(tutti_reducer *red, const tt_blobs *all)
         first.at = 0;
         TT_TRY(compare(red, r, &theirs, &first));
     }
-    first.at = sizeof(uint64_t) + 2 * sizeof(uint32_t) * (1 + (size_t)red->nscalars);
+    first.at = sizeof(uint64_t) + sizeof(uint32_t) * (3 + 2 * (size_t)red->nscalars);
     if (!red->learnt)
         learn(red, &first);
     return TUTTI_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reducer's life: create, add, destroy, and the beginning of a micro-step.
+ * The reducer's life: create, add, destroy.
  *
  * A reducer works on a duplicate of the caller's communicator and on a stream of its own. Calls on
  * one communicator are carried out in the order of issue; with an order of its own a bucket
@@ -18,13 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
 #include "core/env.h"
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "reducer/reducer.h"
-#include "trace/nvtx.h"
 
 enum { FIRST_BUCKET_BYTES = 1 << 20 };
 
@@ -55,8 +53,10 @@ static void free_live(void *arg)
     while (live->first != NULL) {
         tutti_reducer *red = live->first;
         live->first = red->next_live;
-        red->comm = NULL; /* gone, and the gradients with it */
-        red->arena = NULL;
+        red->comm = red->norm_comm = NULL; /* gone, and the memory with them */
+        red->arena = red->staging = NULL;
+        red->sums = NULL;
+        memset(red->partial, 0, sizeof red->partial);
         red->listed = red->in_step = false;
         tutti_reducer_destroy(red);
     }
@@ -98,26 +98,54 @@ static void delist(tutti_reducer *red)
         red->next_live->prev_live = red->prev_live;
 }
 
-static tutti_status read_opts(tutti_reducer *red, const tutti_reducer_opts *opts)
+static tutti_status check_opts(const tutti_reducer_opts *opts)
 {
-    const uint32_t known = TUTTI_REDUCER_REPRODUCIBLE | TUTTI_REDUCER_COMPARE_PARAMS;
+    const uint32_t known = TUTTI_REDUCER_REPRODUCIBLE | TUTTI_REDUCER_COMPARE_PARAMS |
+                           TUTTI_SHARD_OPTIMIZER | TUTTI_REDUCER_AVERAGE_MICRO;
 
-    if (opts != NULL && opts->size != sizeof *opts)
+    if (opts->size != sizeof *opts)
         return tt_fail(TUTTI_ERR_ARG,
                        "tutti_reducer_create: opts->size is %zu, not sizeof(tutti_reducer_opts) = "
                        "%zu: begin with TUTTI_REDUCER_OPTS_INIT",
                        opts->size, sizeof *opts);
-    if (opts != NULL && (opts->flags & ~known) != 0)
+    if ((opts->flags & ~known) != 0)
         return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_create: unknown flags 0x%x",
                        opts->flags & ~known);
-    red->flags = opts != NULL ? opts->flags : 0;
-    red->bucket_bytes = opts != NULL ? opts->bucket_bytes : 0;
-    red->first_bucket_bytes = opts != NULL ? opts->first_bucket_bytes : 0;
+    if (opts->wire != 0 && opts->wire != TUTTI_BFLOAT16 && opts->wire != TUTTI_FLOAT16)
+        return tt_fail(TUTTI_ERR_ARG,
+                       "tutti_reducer_create: the wire type is BFLOAT16 or FLOAT16, not %d",
+                       (int)opts->wire);
+    if (opts->wire != 0 && (opts->flags & TUTTI_REDUCER_REPRODUCIBLE) != 0)
+        return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_create: a reproducible sum does not travel in "
+                                      "16 bits: leave out the wire type or the flag");
+    return TUTTI_OK;
+}
+
+static tutti_status read_opts(tutti_reducer *red, const tutti_reducer_opts *given)
+{
+    const tutti_reducer_opts none = TUTTI_REDUCER_OPTS_INIT;
+    const tutti_reducer_opts *opts = given != NULL ? given : &none;
+
+    TT_TRY(check_opts(opts));
+    red->flags = opts->flags;
+    red->wire = opts->wire;
+    red->bucket_bytes = opts->bucket_bytes;
+    red->first_bucket_bytes = opts->first_bucket_bytes;
     if (red->bucket_bytes == 0)
         TT_TRY(tt_env_get_bytes(TT_ENV_BUCKET_BYTES, &red->bucket_bytes));
     if (red->first_bucket_bytes == 0)
         red->first_bucket_bytes = tt_min_size(FIRST_BUCKET_BYTES, red->bucket_bytes);
-    return tt_strdup(opts != NULL && opts->name != NULL ? opts->name : "reducer", &red->name);
+    return tt_strdup(opts->name != NULL ? opts->name : "reducer", &red->name);
+}
+
+static tutti_status check_math(const tutti_reducer *red)
+{
+    if (red->math != NULL || (red->wire == 0 && (red->flags & TUTTI_REDUCER_AVERAGE_MICRO) == 0))
+        return TUTTI_OK;
+    return tt_fail(TUTTI_ERR_UNSUPPORTED,
+                   "tutti_reducer_create: a wire type and averages over micro-steps are not there "
+                   "on the %s backend",
+                   red->ctx->dev_ops->name);
 }
 
 static tutti_status new_reducer(tutti_comm *comm, const tutti_reducer_opts *opts,
@@ -128,9 +156,14 @@ static tutti_status new_reducer(tutti_comm *comm, const tutti_reducer_opts *opts
 
     TT_TRY(tt_calloc(1, sizeof *red, &red));
     red->ctx = comm->ctx;
+    red->rank = comm->group.rank;
+    red->ranks = comm->group.size;
+    red->math = tt_math_select(comm->ctx->dev_ops);
     pthread_mutex_init(&red->lock, NULL);
     *red_out = red; /* half made: destroy takes it */
     status = read_opts(red, opts);
+    if (status == TUTTI_OK)
+        status = check_math(red);
     if (status == TUTTI_OK)
         status = tt_calloc((size_t)comm->group.size, sizeof *red->rank_hashes, &red->rank_hashes);
     return status;
@@ -140,7 +173,7 @@ static tutti_status new_reducer(tutti_comm *comm, const tutti_reducer_opts *opts
 static tutti_status same_opts(tutti_reducer *red, tutti_comm *comm)
 {
     const tt_group *group = &comm->group;
-    uint64_t mine[3] = {red->flags, red->bucket_bytes, red->first_bucket_bytes};
+    uint64_t mine[4] = {red->flags, red->bucket_bytes, red->first_bucket_bytes, red->wire};
     uint64_t hash = tt_hash64(mine, sizeof mine, 0);
     tutti_status status = TUTTI_OK;
 
@@ -148,11 +181,12 @@ static tutti_status same_opts(tutti_reducer *red, tutti_comm *comm)
                                red->rank_hashes));
     for (int r = 0; r < group->size; r++)
         if (red->rank_hashes[r] != red->rank_hashes[0]) {
-            status = tt_fail(TUTTI_ERR_MISMATCH,
-                             "reducer \"%s\": options differ between rank %d and rank %d; here "
-                             "flags are 0x%x, bucket_bytes %zu, first_bucket_bytes %zu",
-                             red->name, group->world[0], group->world[r], red->flags,
-                             red->bucket_bytes, red->first_bucket_bytes);
+            status =
+                tt_fail(TUTTI_ERR_MISMATCH,
+                        "reducer \"%s\": options differ between rank %d and rank %d; here "
+                        "flags are 0x%x, bucket_bytes %zu, first_bucket_bytes %zu, wire type %d",
+                        red->name, group->world[0], group->world[r], red->flags, red->bucket_bytes,
+                        red->first_bucket_bytes, (int)red->wire);
             break;
         }
     return tt_red_failed(red, status);
@@ -192,6 +226,9 @@ tutti_status tutti_reducer_create(tutti_comm *comm, const tutti_reducer_opts *op
     if ((red->flags & TUTTI_REDUCER_REPRODUCIBLE) != 0)
         comm_opts.flags |= TUTTI_COMM_REPRODUCIBLE;
     status = tutti_comm_split(comm, 0, comm->group.rank, &comm_opts, &red->comm);
+    if (status == TUTTI_OK && opts != NULL && opts->norm_comm != NULL)
+        status = tutti_comm_split(opts->norm_comm, 0, tutti_rank(opts->norm_comm), &comm_opts,
+                                  &red->norm_comm);
     if (status != TUTTI_OK)
         goto destroy_red;
     status = make_stream(red);
@@ -219,6 +256,7 @@ void tutti_reducer_destroy(tutti_reducer *red)
     delist(red);
     tt_red_plan_free(red);
     tt_red_sources_free(red, &red->scalar_sources);
+    tutti_comm_destroy(red->norm_comm);
     tutti_comm_destroy(red->comm);
     for (size_t id = 0; id < red->nparams; id++)
         free(red->params[id].name);
@@ -247,11 +285,57 @@ static tutti_status count_elements(const tutti_param *param, size_t *count_out)
     return TUTTI_OK;
 }
 
+/* The box that the tensor is of another one, if any. */
+static tutti_status check_box(const tutti_param *param)
+{
+    bool given = false;
+
+    for (int i = 0; i < TUTTI_MAX_DIMS; i++)
+        given = given || param->whole[i] != 0 || param->offset[i] != 0;
+    for (int i = 0; given && i < param->ndim; i++)
+        if (param->offset[i] < 0 || param->whole[i] < param->shape[i] ||
+            param->offset[i] > param->whole[i] - param->shape[i])
+            return tt_fail(TUTTI_ERR_ARG,
+                           "parameter \"%s\": dimension %d has %" PRId64 " at offset %" PRId64
+                           " of a whole of %" PRId64,
+                           param->name, i, param->shape[i], param->offset[i], param->whole[i]);
+    return TUTTI_OK;
+}
+
+static tutti_status check_tie(const tutti_reducer *red, const tutti_param *param)
+{
+    const tt_red_param *other;
+
+    if (param->tied < 0 || (size_t)param->tied > red->nparams ||
+        red->params[param->tied - 1].tied != 0)
+        return tt_fail(
+            TUTTI_ERR_ARG,
+            "parameter \"%s\" is tied to id %d, which is no earlier parameter of its own",
+            param->name, param->tied - 1);
+    other = &red->params[param->tied - 1];
+    if (param->grad != NULL || param->param != NULL)
+        return tt_fail(TUTTI_ERR_ARG, "parameter \"%s\" is tied to \"%s\": grad and param are its",
+                       param->name, other->name);
+    if (param->dtype != other->dtype || param->ndim != other->ndim ||
+        memcmp(param->shape, other->shape, sizeof param->shape[0] * (size_t)param->ndim) != 0)
+        return tt_fail(TUTTI_ERR_ARG, "parameter \"%s\" is tied to \"%s\" of another type or shape",
+                       param->name, other->name);
+    return TUTTI_OK;
+}
+
+static tutti_status check_name(const tutti_reducer *red, const tutti_param *param)
+{
+    uint64_t hash = tt_hash64(param->name, strlen(param->name), 0);
+    for (size_t id = 0; id < red->nparams; id++)
+        if (red->params[id].name_hash == hash && strcmp(red->params[id].name, param->name) == 0)
+            return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\" has a parameter \"%s\" already (id %zu)",
+                           red->name, param->name, id);
+    return TUTTI_OK;
+}
+
 static tutti_status check_param(const tutti_reducer *red, const tutti_param *param,
                                 size_t *count_out)
 {
-    uint64_t hash;
-
     if (param->size != sizeof *param)
         return tt_fail(
             TUTTI_ERR_ARG,
@@ -270,16 +354,19 @@ static tutti_status check_param(const tutti_reducer *red, const tutti_param *par
     if ((uintptr_t)param->grad % tutti_dtype_size(param->dtype) != 0)
         return tt_fail(TUTTI_ERR_ARG, "parameter \"%s\": the gradient is not aligned to %s",
                        param->name, tutti_dtype_name(param->dtype));
-    hash = tt_hash64(param->name, strlen(param->name), 0);
-    for (size_t id = 0; id < red->nparams; id++)
-        if (red->params[id].name_hash == hash && strcmp(red->params[id].name, param->name) == 0)
-            return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\" has a parameter \"%s\" already (id %zu)",
-                           red->name, param->name, id);
-    return count_elements(param, count_out);
+    TT_TRY(check_name(red, param));
+    if (tt_red_sharded(red) && param->param == NULL && param->tied == 0)
+        return tt_fail(TUTTI_ERR_ARG,
+                       "parameter \"%s\": TUTTI_SHARD_OPTIMIZER needs its memory (param)",
+                       param->name);
+    TT_TRY(check_box(param));
+    TT_TRY(count_elements(param, count_out));
+    return param->tied == 0 ? TUTTI_OK : check_tie(red, param);
 }
 
 tutti_status tutti_reducer_add(tutti_reducer *red, const tutti_param *param, int *id_out)
 {
+    const int64_t *whole;
     tt_red_param *mine;
     size_t count = 0;
 
@@ -297,14 +384,19 @@ tutti_status tutti_reducer_add(tutti_reducer *red, const tutti_param *param, int
         .name_hash = tt_hash64(param->name, strlen(param->name), 0),
         .dtype = param->dtype,
         .ndim = param->ndim,
-        .count = count,
-        .bytes = count * tutti_dtype_size(param->dtype),
+        .count = param->tied != 0 ? 0 : count,
+        .bytes = param->tied != 0 ? 0 : count * tutti_dtype_size(param->dtype),
         .grad = param->grad,
         .param = param->param,
         .owned = param->grad == NULL,
+        .tied = param->tied,
         .group = param->group,
+        .flags = param->flags,
     };
     memcpy(mine->shape, param->shape, sizeof mine->shape[0] * (size_t)param->ndim);
+    whole = param->ndim > 0 && param->whole[0] != 0 ? param->whole : mine->shape;
+    memcpy(mine->whole, whole, sizeof mine->whole[0] * (size_t)param->ndim);
+    memcpy(mine->box_offset, param->offset, sizeof mine->box_offset[0] * (size_t)param->ndim);
     TT_TRY(tt_strdup(param->name, &mine->name));
     if (id_out != NULL)
         *id_out = (int)red->nparams;
@@ -325,121 +417,10 @@ size_t tutti_reducer_pieces(const tutti_reducer *red, const tutti_piece **pieces
         return 0;
     if (pieces_out != NULL)
         *pieces_out = red->pieces;
-    return red->nparams;
+    return red->npieces;
 }
 
 size_t tutti_reducer_shard_count(const tutti_reducer *red)
 {
     return red != NULL && red->committed ? red->shard_count : 0;
-}
-
-static tutti_status check_order(const tutti_reducer *red, int micro, int n)
-{
-    char text[512];
-
-    if (!red->in_step && micro != 0)
-        return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": begin of micro-step %d before 0",
-                       red->name, micro);
-    if (!red->in_step)
-        return TUTTI_OK;
-    if (micro == 0)
-        return tt_fail(
-            TUTTI_ERR_STATE,
-            "reducer \"%s\": begin of a step while micro-step %d of %d of the last one is "
-            "neither waited for nor abandoned",
-            red->name, red->micro, red->micros);
-    if (n != red->micros || micro != red->micro + 1)
-        return tt_fail(TUTTI_ERR_STATE,
-                       "reducer \"%s\": begin of micro-step %d of %d, but the last was %d of %d",
-                       red->name, micro, n, red->micro, red->micros);
-    if (red->remaining > 0)
-        return tt_fail(TUTTI_ERR_STATE,
-                       "reducer \"%s\": begin of micro-step %d, but %s were not made ready in "
-                       "micro-step %d",
-                       red->name, micro, tt_red_missing_text(red, text, sizeof text), red->micro);
-    return TUTTI_OK;
-}
-
-static tutti_status check_begin(const tutti_reducer *red, int micro, int n, tutti_stream stream)
-{
-    TT_TRY(tt_ctx_check(red->ctx));
-    if (!red->committed)
-        return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": begin before commit", red->name);
-    if (n < 1 || micro < 0 || micro >= n)
-        return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\": there is no micro-step %d of %d", red->name,
-                       micro, n);
-    TT_TRY(red->ctx->dev_ops->stream_check(red->ctx->dev, stream));
-    return check_order(red, micro, n);
-}
-
-/* After the last step's all-reduces, whatever stream was given to its wait. */
-static tutti_status zero_gradients(tutti_reducer *red, tutti_stream stream)
-{
-    const tt_device_ops *ops = red->ctx->dev_ops;
-    tt_device *dev = red->ctx->dev;
-
-    TT_TRY(ops->event_wait(dev, red->done, stream));
-    if (red->arena_bytes > 0)
-        TT_TRY(ops->zero(dev, red->arena, red->arena_bytes, stream));
-    for (int b = 0; b < red->nbuckets; b++) {
-        const tt_red_bucket *bucket = &red->buckets[b];
-        for (int i = 0; !bucket->owned && i < bucket->nruns; i++)
-            TT_TRY(ops->zero(dev, bucket->runs[i].ptr,
-                             bucket->runs[i].count * tutti_dtype_size(bucket->dtype), stream));
-    }
-    red->zero_pending = !tt_red_inline(stream);
-    return red->zero_pending ? ops->event_record(dev, red->zeroed, stream) : TUTTI_OK;
-}
-
-static void forget_sources(tt_red_sources *sources)
-{
-    for (size_t i = 0; i < sources->n; i++) {
-        sources->list[i].expected = sources->list[i].seen;
-        sources->list[i].seen = 0;
-        sources->list[i].recorded = false;
-    }
-}
-
-static void begin_last_micro(tutti_reducer *red)
-{
-    for (int b = 0; b < red->nbuckets; b++) {
-        red->buckets[b].pending = red->buckets[b].n;
-        red->buckets[b].complete = false;
-        red->buckets[b].issues = 0;
-        forget_sources(&red->buckets[b].sources);
-    }
-    forget_sources(&red->scalar_sources);
-    red->nscalars = red->scalar_floats = 0;
-    red->ncompleted = red->next = 0;
-    tt_red_times_keep(red);
-    red->begin_ns = tt_now_ns();
-}
-
-static tutti_status begin(tutti_reducer *red, int micro, int n, tutti_stream stream)
-{
-    TT_TRY(check_begin(red, micro, n, stream));
-    if (micro == 0)
-        TT_TRY(zero_gradients(red, stream));
-    red->in_step = true;
-    red->micro = micro;
-    red->micros = n;
-    red->stamp++;
-    red->remaining = red->nparams;
-    if (micro == n - 1)
-        begin_last_micro(red);
-    return TUTTI_OK;
-}
-
-tutti_status tutti_reducer_begin(tutti_reducer *red, int micro, int n, tutti_stream stream)
-{
-    tutti_status status;
-
-    if (red == NULL)
-        return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_begin: the reducer is NULL");
-    tt_nvtx_push("tutti reducer begin");
-    pthread_mutex_lock(&red->lock);
-    status = begin(red, micro, n, stream);
-    pthread_mutex_unlock(&red->lock);
-    tt_nvtx_pop();
-    return status;
 }

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of the reducer. Life: create -> add ... -> commit (plan.c, commit.c) -> steps (begin in
- * reducer.c, ready in issue.c, wait and abandon in wait.c) -> destroy. `lock` guards everything
- * that a step changes.
+ * Inside of the reducer. Life: create -> add ... -> commit (plan.c, shard.c, commit.c) -> steps
+ * (begin in begin.c, ready in ready.c, issue.c, wait and abandon in wait.c, gather in gather.c) ->
+ * destroy. `lock` guards what a step changes, save what is atomic: `ready` takes it only when a
+ * bucket is complete.
  */
 #ifndef TT_COLL_REDUCER_H
 #define TT_COLL_REDUCER_H
 
 #include "comm/comm.h"
+#include "comm/math.h"
 #include "tutti/reducer.h"
 
-enum { TT_RED_ALIGN = 64, TT_RED_SCALARS_MAX = 64 };
+enum { TT_RED_ALIGN = 64, TT_RED_SCALARS_MAX = 64, TT_RED_LEVELS_MAX = 30 };
 
 typedef struct tt_red_param {
     char *name;
@@ -21,43 +23,56 @@ typedef struct tt_red_param {
     size_t count, bytes;
     void *grad, *param;
     bool owned; /* the gradient lies in the arena */
-    uint32_t group;
+    int tied; /* 1 + id of the parameter that it is another name of (count is 0 then), or 0 */
+    uint32_t group, flags;
+    int64_t whole[TUTTI_MAX_DIMS], box_offset[TUTTI_MAX_DIMS];
     int bucket;
+    size_t index; /* of its first element within the bucket's concatenation */
     size_t offset; /* of an owned gradient within the arena */
-    uint64_t stamp; /* the micro-step (reducer's stamp) in which it was last made ready */
+    _Atomic uint64_t stamp; /* the micro-step (reducer's stamp) in which it was last made ready */
 } tt_red_param;
 
-/* A contiguous part of a bucket: one all-reduce. */
+/*
+ * A contiguous part of a bucket's gradients or parameters: one collective. Its elements are those
+ * of members first ... first + n - 1; in an owned bucket the gaps between them too.
+ */
 typedef struct tt_red_run {
     void *ptr;
     size_t count;
+    int first, n;
+    size_t at; /* bytes of all runs before it: where its partial sums lie */
 } tt_red_run;
 
 /*
  * One producer stream of a bucket. The event is recorded when as many gradients as in the last step
- * have come from the stream; before that another will follow, and a record would be wasted.
+ * have come from the stream; before that another will follow, and a record would be wasted. Lists
+ * only grow, at their head and under the lock, so that `ready` reads them without it.
  */
 typedef struct tt_red_source {
+    struct tt_red_source *next;
     tutti_stream stream;
     tt_event *event;
-    int expected, seen;
-    bool recorded; /* the event covers everything seen */
+    int expected;
+    _Atomic int seen, recorded; /* recorded: the event covers as many of those seen */
 } tt_red_source;
-
-typedef struct tt_red_sources {
-    tt_red_source *list;
-    size_t n, cap;
-} tt_red_sources;
+typedef tt_red_source *_Atomic tt_red_sources;
 
 typedef struct tt_red_bucket {
     tutti_dtype dtype;
     bool owned;
     int *ids, n; /* members, in the order of their memory; into reducer->members */
+    int ties; /* parameters that are other names of members */
     int last_id; /* smallest id: the member expected last */
     size_t bytes;
+    size_t elements; /* of the concatenation, with the gaps between members */
+    size_t shard; /* of these, each rank's: rank r has r * shard ... (TUTTI_SHARD_OPTIMIZER) */
+    size_t state; /* where its shard's optimizer state begins */
     tt_red_run *runs; /* into reducer->runs */
     int nruns;
-    int pending; /* members not yet ready in the last micro-step */
+    tt_red_run *param_runs; /* of parameters, to be gathered; into reducer->param_runs */
+    int nparam_runs;
+    tt_event *gathered;
+    _Atomic int pending; /* members not yet ready in this micro-step */
     bool complete;
     int issues; /* in this step */
     tt_red_sources sources;
@@ -93,8 +108,12 @@ struct tutti_reducer {
     tutti_comm *comm; /* a duplicate of the caller's: an order of calls of its own */
     char *name;
     uint32_t flags;
+    tutti_dtype wire; /* 0: as they are */
     size_t bucket_bytes, first_bucket_bytes;
-    tutti_stream stream; /* all-reduces run here */
+    int rank, ranks; /* of comm */
+    tutti_comm *norm_comm; /* a duplicate, or NULL */
+    const tt_math_ops *math; /* NULL: the backend has none */
+    tutti_stream stream; /* collectives run here */
     pthread_mutex_t lock;
     struct tutti_reducer *prev_live, *next_live; /* the context's live reducers */
     bool listed;
@@ -106,11 +125,16 @@ struct tutti_reducer {
     tt_red_bucket *buckets;
     int nbuckets;
     int *members;
-    tt_red_run *runs;
+    tt_red_run *runs, *param_runs;
+    size_t *counts; /* room for one per rank */
     char *arena;
-    size_t arena_bytes, step_bytes;
+    size_t arena_bytes, step_bytes, run_bytes;
     tutti_piece *pieces;
-    size_t shard_count;
+    size_t npieces, shard_count, padding;
+    int64_t *sums; /* exact sums on the device: the norm's, then those of means */
+    char *staging; /* of a bucket in the wire type */
+    size_t staging_bytes;
+    char *partial[TT_RED_LEVELS_MAX]; /* sums over 1, 2, 4 ... micro-steps */
 
     /* the order of issue */
     int *order; /* bucket to be issued k-th */
@@ -121,11 +145,15 @@ struct tutti_reducer {
     bool in_step;
     int micro, micros;
     uint64_t stamp; /* micro-steps begun since commit */
-    size_t remaining; /* parameters not yet ready in this micro-step */
+    _Atomic size_t remaining; /* parameters not yet ready in this micro-step */
     int next; /* position of the bucket to be issued next */
     int64_t begin_ns; /* begin of the last micro-step */
+    bool dropping; /* abandon issues what the others have issued */
     bool zero_pending; /* gradients are being zeroed on a stream that the next issue must follow */
-    tt_event *zeroed, *done;
+    tt_event *zeroed, *done, *folded, *updated;
+    int nmeans; /* scalars of tutti_reducer_mean in this micro-step */
+    float *means; /* where they go */
+    bool mean_given;
     tt_red_scalar scalar[TT_RED_SCALARS_MAX];
     int nscalars, scalar_floats;
     tt_red_sources scalar_sources;
@@ -150,16 +178,62 @@ static inline tt_red_times *tt_red_times_now(tutti_reducer *red)
     return &red->times[(red->steps + 1) % 2];
 }
 
+static inline bool tt_red_sharded(const tutti_reducer *red)
+{
+    return (red->flags & TUTTI_SHARD_OPTIMIZER) != 0;
+}
+
+/* Micro-steps are added up here, not by the backward passes. */
+static inline bool tt_red_folds(const tutti_reducer *red)
+{
+    return (red->flags & TUTTI_REDUCER_REPRODUCIBLE) != 0 && red->micros > 1;
+}
+
+static inline bool tt_red_last_micro(const tutti_reducer *red)
+{
+    return red->micro == red->micros - 1;
+}
+
 /* plan.c: from params, caps and `follows` (see there) to buckets, members and layout. */
 tutti_status tt_red_plan_buckets(tutti_reducer *red);
+/* `follows` has a byte per parameter: TT_RED_GRAD_FOLLOWS, TT_RED_PARAM_FOLLOWS. */
+enum { TT_RED_GRAD_FOLLOWS = 1, TT_RED_PARAM_FOLLOWS = 2 };
 void tt_red_plan_runs(tutti_reducer *red, const uint8_t *follows);
 void tt_red_plan_follows(const tutti_reducer *red, uint8_t *follows_out);
-void tt_red_plan_free(
-    tutti_reducer *red); /* all that commit made; collective where it made an arena */
+/* All that commit made; collective where it made memory. */
+void tt_red_plan_free(tutti_reducer *red);
+void tt_red_memory_free(tutti_reducer *red, char **memory); /* of tutti_alloc; NULL: none */
+
+/* shard.c */
+void tt_red_shard_plan(tutti_reducer *red); /* after the buckets: their parts, and state */
+tutti_status tt_red_pieces_create(tutti_reducer *red); /* after the runs */
+/* Elements of each rank's part within a run, into red->counts; false: they are equal. */
+bool tt_red_run_counts(const tutti_reducer *red, const tt_red_bucket *bucket,
+                       const tt_red_run *run);
 
 /* issue.c; the lock is held. */
 tutti_status tt_red_issue(tutti_reducer *red, bool fill_nan); /* the next bucket, ready or not */
+
+/* sources.c: streams that gradients come from. */
 void tt_red_sources_free(tutti_reducer *red, tt_red_sources *sources);
+void tt_red_sources_forget(tt_red_sources *sources); /* a new step */
+tt_red_source *tt_red_source_find(const tt_red_sources *sources, tutti_stream stream);
+/* Makes sure that the stream, checked, has a source; the lock is held. */
+tutti_status tt_red_source_add(tutti_reducer *red, tt_red_sources *sources, tutti_stream stream,
+                               int expected);
+tutti_status tt_red_source_count(tutti_reducer *red, tt_red_source *source); /* one more seen */
+/* The communication stream waits for what the sources gave in this micro-step. */
+tutti_status tt_red_sources_follow(tutti_reducer *red, tt_red_sources *sources);
+
+/* fold.c: sums over micro-steps, and means of scalars. */
+tutti_status tt_red_fold_create(tutti_reducer *red, int micros); /* collective */
+void tt_red_fold_free(tutti_reducer *red);
+tutti_status tt_red_fold(tutti_reducer *red, const tt_red_bucket *bucket);
+tutti_status tt_red_means_launch(tutti_reducer *red); /* in the last bucket's group */
+tutti_status tt_red_means_finish(tutti_reducer *red);
+
+/* scalar.c: STATE if this micro-step lacks the means that earlier ones had. */
+tutti_status tt_red_means_check(const tutti_reducer *red);
 
 /* learn.c; collective: brings `mine` and, if all are OK, the order of rank 0 to every rank. */
 tutti_status tt_red_agree_step(tutti_reducer *red, tutti_status mine);

@@ -152,6 +152,10 @@ tutti_status tutti_reducer_stats_get(const tutti_reducer *red, tutti_reducer_sta
         .exposed_s = figures->exposed_s,
         .first_ready_s = figures->first_ready_s,
         .last_bucket_s = figures->last_bucket_s,
+        .overlap =
+            figures->comm_s > figures->exposed_s ? 1 - figures->exposed_s / figures->comm_s : 0,
+        .state_count = red->shard_count,
+        .padding = red->padding,
     };
     return TUTTI_OK;
 }

@@ -25,16 +25,16 @@ enum { NAMES_MAX = 8 };
 
 const char *tt_red_missing_text(const tutti_reducer *red, char *buf, size_t cap)
 {
-    size_t named = 0,
-           at = (size_t)snprintf(buf, cap, "gradients of %zu of %zu parameters:", red->remaining,
-                                 red->nparams);
+    size_t remaining = atomic_load(&red->remaining), named = 0;
+    size_t at =
+        (size_t)snprintf(buf, cap, "gradients of %zu of %zu parameters:", remaining, red->nparams);
 
     for (size_t id = 0; id < red->nparams && named < NAMES_MAX && at < cap; id++)
-        if (red->params[id].stamp != red->stamp)
+        if (atomic_load(&red->params[id].stamp) != red->stamp)
             at += (size_t)snprintf(buf + at, cap - at, "%s \"%s\"", named++ > 0 ? "," : "",
                                    red->params[id].name);
-    if (named < red->remaining && at < cap)
-        snprintf(buf + at, cap - at, " and %zu more", red->remaining - named);
+    if (named < remaining && at < cap)
+        snprintf(buf + at, cap - at, " and %zu more", remaining - named);
     return buf;
 }
 
@@ -45,13 +45,13 @@ static tutti_status finish_issue(tutti_reducer *red)
 
     while (red->next < red->nbuckets)
         TT_TRY(tt_red_issue(red, !red->buckets[red->order[red->next]].complete));
-    if (red->remaining > 0)
+    if (atomic_load(&red->remaining) > 0)
         return tt_fail(TUTTI_ERR_MISSING,
                        "reducer \"%s\": wait at step %" PRId64
                        ", not made ready in micro-step %d of %d: %s",
                        red->name, red->steps, red->micro, red->micros,
                        tt_red_missing_text(red, text, sizeof text));
-    return TUTTI_OK;
+    return tt_red_means_check(red);
 }
 
 static tutti_status exactly_once(const tutti_reducer *red)
@@ -102,7 +102,7 @@ static tutti_status end_step(tutti_reducer *red, tutti_stream stream)
 
     TT_TRY(tt_ctx_check(red->ctx));
     TT_TRY(tt_group_forbid("tutti_reducer_wait"));
-    if (!red->in_step || red->micro != red->micros - 1)
+    if (!red->in_step || !tt_red_last_micro(red))
         return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": wait outside the last micro-step%s",
                        red->name, red->in_step ? "" : " (no step was begun)");
     TT_TRY(red->ctx->dev_ops->stream_check(red->ctx->dev, stream));
@@ -137,7 +137,7 @@ tutti_status tutti_reducer_wait(tutti_reducer *red, tutti_stream stream)
 
 /* What a rank has issued, told to the others. */
 typedef struct progress_told {
-    int32_t issued, nscalars;
+    int32_t issued, nscalars, nmeans;
     struct {
         uint32_t n, op;
     } scalar[TT_RED_SCALARS_MAX];
@@ -145,9 +145,9 @@ typedef struct progress_told {
 
 static void tell(const tutti_reducer *red, progress_told *told)
 {
-    bool last_micro = red->micro == red->micros - 1;
-
-    *told = (progress_told){.issued = last_micro ? red->next : 0, .nscalars = red->nscalars};
+    *told = (progress_told){.issued = tt_red_last_micro(red) ? red->next : 0,
+                            .nscalars = red->nscalars,
+                            .nmeans = red->mean_given ? red->nmeans : 0};
     for (int i = 0; i < red->nscalars; i++) {
         told->scalar[i].n = red->scalar[i].n;
         told->scalar[i].op = red->scalar[i].op;
@@ -156,13 +156,16 @@ static void tell(const tutti_reducer *red, progress_told *told)
 
 static tutti_status catch_up(tutti_reducer *red, const progress_told *furthest)
 {
-    if (red->micro != red->micros - 1) { /* the last one has not begun here */
+    if (!tt_red_last_micro(red)) { /* it has not begun here */
         red->next = 0;
         tt_red_times_keep(red);
     }
     if (furthest->issued <= red->next)
         return TUTTI_OK;
+    red->dropping = true;
     red->nscalars = furthest->nscalars;
+    red->nmeans = furthest->nmeans;
+    red->mean_given = furthest->nmeans > 0;
     for (int i = 0, at = 0; i < furthest->nscalars && i < TT_RED_SCALARS_MAX; i++) {
         red->scalar[i] =
             (tt_red_scalar){&red->scratch[at], furthest->scalar[i].n, furthest->scalar[i].op};

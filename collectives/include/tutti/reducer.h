@@ -7,7 +7,13 @@
  * all-reduce is issued inside the `ready` that completes it, on the reducer's own stream, behind
  * the producers' streams. wait(stream) makes a stream wait for all of them.
  *
- *   begin(micro 0 of n) ... ready ... begin(micro 1 of n) ... ready ... wait -> optimizer
+ *   begin(micro 0 of n) ... ready ... begin(micro 1 of n) ... ready ... wait -> optimizer -> gather
+ *
+ * The optimizer loops over pieces. With TUTTI_SHARD_OPTIMIZER each rank gets the averages of its
+ * own part of every bucket only, updates that part of the parameters, and `gather` sends the parts
+ * to the others while the program goes on (param_wait before a parameter is used again). Without it
+ * the pieces are the whole tensors, and gather and param_wait do nothing: a program needs no second
+ * way.
  *
  * Membership and addresses of buckets are fixed at commit; learning (after the first step) only
  * changes the order in which they are issued, the same on all ranks. One rank's calls on a reducer
@@ -17,6 +23,7 @@
 #ifndef TUTTI_REDUCER_H
 #define TUTTI_REDUCER_H
 
+#include "tutti/ckpt.h"
 #include "tutti/coll.h"
 
 #ifdef __cplusplus
@@ -26,6 +33,10 @@ extern "C" {
 #define TUTTI_MAX_DIMS 8
 
 typedef struct tutti_reducer tutti_reducer;
+
+enum {
+    TUTTI_PARAM_UNCOUNTED = 1u << 0 /* left out of the norm: another rank of norm_comm has it too */
+};
 
 /* One parameter tensor. Begin with TUTTI_PARAM_INIT. */
 typedef struct tutti_param {
@@ -39,16 +50,32 @@ typedef struct tutti_param {
     void *param; /* the parameter's memory, broadcast at commit and compared by tutti_reducer_check;
                     NULL: neither */
     uint32_t group; /* the program's tag (learning-rate group ...), handed back in pieces */
+    uint32_t flags; /* TUTTI_PARAM_... */
+    int tied; /* 1 + the id of an earlier parameter of equal type and shape whose gradient and
+                 memory this one shares (grad and param NULL): both are made ready, it is reduced
+                 once */
+    int64_t whole[TUTTI_MAX_DIMS]; /* the tensor that this one is a box of, in checkpoints of model-
+                                      parallel programs; all zero: it is whole itself */
+    int64_t offset[TUTTI_MAX_DIMS]; /* of the box within `whole` */
 } tutti_param;
 #define TUTTI_PARAM_INIT                                                                           \
     {                                                                                              \
-        sizeof(tutti_param), NULL, (tutti_dtype)0, 0, {0}, NULL, NULL, 0                           \
+        sizeof(tutti_param), NULL, (tutti_dtype)0, 0, {0}, NULL, NULL, 0, 0, 0, {0},               \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
     }
 
 enum {
-    TUTTI_REDUCER_REPRODUCIBLE = 1u << 0, /* sum in one tree over all ranks, whatever the layout */
-    TUTTI_REDUCER_COMPARE_PARAMS =
-        1u << 1 /* commit compares parameter hashes instead of broadcasting */
+    /* Sum in one balanced tree over the micro-steps of all ranks, whatever the layout: first over
+     * those of a rank, then over ranks. See tutti_reducer_begin. */
+    TUTTI_REDUCER_REPRODUCIBLE = 1u << 0,
+    /* commit compares parameter hashes instead of broadcasting */
+    TUTTI_REDUCER_COMPARE_PARAMS = 1u << 1,
+    /* ZeRO-1: gradients are scattered, each rank updates its pieces, gather brings them together */
+    TUTTI_SHARD_OPTIMIZER = 1u << 2,
+    /* averages are over micro-steps too, not sums of them: backward passes need not scale by 1/n */
+    TUTTI_REDUCER_AVERAGE_MICRO = 1u << 3
 };
 
 /* Zero in any field means its default; begin with TUTTI_REDUCER_OPTS_INIT. */
@@ -58,10 +85,15 @@ typedef struct tutti_reducer_opts {
     size_t bucket_bytes; /* cap of a bucket; default 25 MiB (TUTTI_BUCKET_BYTES) */
     size_t first_bucket_bytes; /* cap of the first bucket issued; default 1 MiB */
     const char *name; /* appears in messages, copied; NULL: "reducer" */
+    tutti_dtype wire; /* BFLOAT16 or FLOAT16: how fp32 gradients travel; sums are formed in fp32.
+                         Not with TUTTI_REDUCER_REPRODUCIBLE */
+    tutti_comm
+        *norm_comm; /* model parallelism: the ranks that together hold the whole model and all
+                       its replicas, over which the norm is taken; NULL: the reducer's ranks */
 } tutti_reducer_opts;
 #define TUTTI_REDUCER_OPTS_INIT                                                                    \
     {                                                                                              \
-        sizeof(tutti_reducer_opts), 0, 0, 0, NULL                                                  \
+        sizeof(tutti_reducer_opts), 0, 0, 0, NULL, (tutti_dtype)0, NULL                            \
     }
 
 /*
@@ -111,9 +143,16 @@ TUTTI_API void *tutti_reducer_grad(const tutti_reducer *red, int id);
 /*
  * Begins micro-step `micro` of `n` (0 <= micro < n, n the same on all ranks). Micro 0 zeroes all
  * gradients in stream order, so backward passes accumulate; producers on other streams wait for
- * `stream` first. Errors: ARG, STATE (the last step was
- * not waited for or abandoned, micro out of order, or gradients of the last micro-step not made
- * ready: named).
+ * `stream` first.
+ *
+ * A reproducible reducer accumulates itself: gradients are zeroed before every micro-step, and
+ * ready adds them to at most log2(n) partial sums, in memory of its own that the first step makes
+ * (which blocks). n is a power of two, gradients are FLOAT32 or FLOAT64. If every micro-step works
+ * on equally many samples, wherever it runs, averages are bitwise the same for 1, 2, 4 ... ranks.
+ *
+ * Errors: ARG (also: n is no power of two on a reproducible reducer), STATE (the last step was not
+ * waited for or abandoned, micro out of order, or gradients of the last micro-step not made ready:
+ * named), NO_MEMORY, TIMEOUT, REMOTE.
  * Collective: logically, over comm. Blocks: no (inline: while zeroing). Stream: ordered. Threads:
  * one. Graph-capture: allowed. After a failure: refused.
  */
@@ -151,6 +190,17 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_scalar(tutti_reducer *red, 
                                                             tutti_stream stream);
 
 /*
+ * The mean of n float scalars (losses; at most 64) over all micro-steps and ranks: give this
+ * micro-step's values in every micro-step, before its last ready. They are read in stream order.
+ * The sums are exact, so the means do not depend on how micro-steps are shared out to ranks. After
+ * wait `values` of the last micro-step hold the means. Errors: ARG, STATE.
+ * Collective: logically, over comm. Blocks: no. Stream: behind `stream`. Threads: one.
+ * Graph-capture: allowed. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_mean(tutti_reducer *red, float *values,
+                                                          size_t n, tutti_stream stream);
+
+/*
  * Work given to `stream` from now on sees the averaged gradients (inline: returns when they are
  * there). If gradients are missing, their buckets are still issued, filled with NaN, so that no
  * rank hangs: this call returns MISSING and names the parameters here, and tutti_step returns it on
@@ -179,6 +229,19 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_abandon(tutti_reducer *red)
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_check(tutti_reducer *red);
 
+/*
+ * Writes the norm (root of the sum of squares) of all averaged gradients to *norm, on every rank
+ * the same bits, in stream order. It is what clipping needs; NaN if any gradient anywhere is not
+ * finite, so that all ranks skip the same step (loss scaling). Squares are added without rounding
+ * (blocks of 64 elements in double), thus the norm is the same with and without
+ * TUTTI_SHARD_OPTIMIZER, for any plan of buckets. It takes one all-reduce of 560 bytes; none if the
+ * reducer neither shards nor has a norm_comm. Call it after wait. Errors: ARG, STATE, UNSUPPORTED.
+ * Collective: logically, over norm_comm. Blocks: inline host, else no. Stream: ordered. Threads:
+ * one. Graph-capture: allowed. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_grad_norm(tutti_reducer *red,
+                                                               tutti_stream stream, float *norm);
+
 /* What the optimizer loops over: elements [tensor_offset, tensor_offset + count) of parameter id.
  */
 typedef struct tutti_piece {
@@ -190,14 +253,60 @@ typedef struct tutti_piece {
 } tutti_piece;
 
 /*
- * The pieces that this rank updates, borrowed and constant from commit on: one per tensor, in order
- * of id; state offsets run from 0 to tutti_reducer_shard_count(). Returns their number; 0 before
- * commit.
+ * The pieces that this rank updates, borrowed and constant from commit on, in order of id: one per
+ * tensor, or with TUTTI_SHARD_OPTIMIZER those within this rank's part of each bucket.
+ * tutti_reducer_shard_count is the number of elements of optimizer state to allocate, with padding:
+ * the same on every rank. Pieces returns their number; 0 before commit.
  * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
  * allowed.
  */
 TUTTI_API size_t tutti_reducer_pieces(const tutti_reducer *red, const tutti_piece **pieces_out);
 TUTTI_API size_t tutti_reducer_shard_count(const tutti_reducer *red);
+
+/*
+ * After the optimizer on `stream`: starts to gather all parameters on the reducer's own stream, in
+ * forward order, so that the next forward pass can begin while the rest is on its way. Nothing to
+ * do without TUTTI_SHARD_OPTIMIZER. Errors: STATE (within a step, or before the first), TIMEOUT,
+ * REMOTE.
+ * Collective: logically, over comm. Blocks: no. Stream: behind `stream`. Threads: one.
+ * Graph-capture: allowed. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_gather(tutti_reducer *red,
+                                                            tutti_stream stream);
+
+/*
+ * Work given to `stream` from now on sees the gathered parameters ids[0 ... n-1] (inline: returns
+ * when they are there). ids NULL: all of them, before a checkpoint say. Errors: ARG, TIMEOUT,
+ * REMOTE.
+ * Collective: no. Blocks: inline host, else no. Stream: `stream` waits. Threads: one.
+ * Graph-capture: allowed. After a failure: returns it.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_param_wait(tutti_reducer *red, const int *ids,
+                                                                size_t n, tutti_stream stream);
+
+/*
+ * Adds optimizer state to a checkpoint: for every parameter a tensor of its shape (of `whole`, if
+ * given), whose values are state[] as pieces lay it out. `name` names them, with '%' for the
+ * parameter's name: "adam_m/%". So what was saved with any number of ranks, sharded or not, is the
+ * same and loads everywhere. Errors: ARG, STATE (before commit), NO_MEMORY.
+ * Collective: no, but every rank adds the same. Blocks: no. Stream: none. Threads: one.
+ * Graph-capture: refused. After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add_state(tutti_ckpt *ck,
+                                                            const tutti_reducer *red,
+                                                            const char *name, const void *state,
+                                                            tutti_dtype dtype);
+
+/*
+ * Reads it back into state[]. Errors, the same on all ranks: as tutti_ckpt_read.
+ * Collective: yes, over the job. Blocks: host. Stream: ordered. Threads: the one that called
+ * tutti_init. Graph-capture: refused. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_read_state(tutti_ckpt_reader *rd,
+                                                             const tutti_reducer *red,
+                                                             const char *name, void *state,
+                                                             tutti_dtype dtype,
+                                                             tutti_stream stream);
 
 /* Times of the last finished step, seconds on this rank; fill `size` before the call. */
 typedef struct tutti_reducer_stats {
@@ -211,6 +320,9 @@ typedef struct tutti_reducer_stats {
                          hidden by computation */
     double first_ready_s; /* from begin of the last micro-step to the first bucket's issue */
     double last_bucket_s; /* the part of comm_s of the bucket issued last */
+    double overlap; /* 1 - exposed_s / comm_s, at least 0: the part that computation hid */
+    size_t state_count; /* tutti_reducer_shard_count */
+    size_t padding; /* of these, elements that belong to no parameter of this rank */
 } tutti_reducer_stats;
 
 /*

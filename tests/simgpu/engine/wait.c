@@ -4,10 +4,10 @@
  *
  * A waiting thread runs what it waits for, then anything that can run, and sleeps only if nothing
  * can. Deadlock: nothing can run, and every thread that could change that waits too. Threads that
- * have ever called the engine are known; one counts as waiting if it is in a wait here, or polls
- * (200 queries in a row without anything moving), or has slept in a futex for a second (a join, a
- * lock, a condition variable: somebody must wake it). Where that cannot be told, or a peer is in
- * another process, a wait without progress is reported after SIMGPU_PATIENCE.
+ * have ever called the engine are known; one counts as waiting if it is in a wait here, or, after a
+ * second in which nothing moved, if it polls (200 queries in a row that found nothing) or has slept
+ * in one futex all the time (a join, a lock: somebody must wake it). Where that cannot be told, or
+ * a peer is in another process, a wait without progress is reported after SIMGPU_PATIENCE.
  *
  * The ticker runs what nobody waits for after 20 ms in which no thread called: a program may wait
  * for a host function's effect without asking CUDA.
@@ -33,6 +33,8 @@ typedef struct thread {
     uint64_t seen_stamp; /* the state of the engine it last found no progress in */
     unsigned fruitless; /* queries in a row that found nothing */
     bool host_function;
+    long switches; /* of contexts, when a waiter last looked at it; and since when it sleeps */
+    double looked, asleep_since;
     struct thread *next;
 } thread;
 
@@ -81,7 +83,7 @@ static thread *me(void)
 void sg_thread_called(const char *name)
 {
     (void)name;
-    me()->fruitless = 0;
+    me();
     last_call = sg_now();
 }
 
@@ -134,26 +136,59 @@ static bool in_futex(int tid)
     return read && end != line && number == SYS_futex;
 }
 
-static bool stuck(const thread *t, bool slept)
+static long switches_of(int tid)
 {
-    if (t->call != NULL || t->fruitless >= POLLS) {
+    char path[64], line[128];
+    long n = -1;
+    snprintf(path, sizeof(path), "/proc/self/task/%d/status", tid);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
+        if (sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1) {
+            break;
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return n;
+}
+
+/* A thread outside has slept in one futex for a second. Asked again and again while others wait. */
+static bool asleep(thread *t)
+{
+    double now = sg_now();
+    if (now - t->looked > ASLEEP / 4) {
+        long switches = switches_of(t->tid);
+        if (switches < 0 || switches != t->switches || !in_futex(t->tid)) {
+            t->asleep_since = now;
+        }
+        t->switches = switches;
+        t->looked = now;
+    }
+    return now - t->asleep_since > ASLEEP;
+}
+
+static bool stuck(thread *t, bool quiet)
+{
+    if (t->call != NULL) {
         return t->seen_stamp == sg_stamp && !t->bounded;
     }
-    return slept && in_futex(t->tid);
+    if (t->fruitless >= POLLS) {
+        return quiet && t->seen_stamp == sg_stamp;
+    }
+    return quiet && asleep(t);
 }
 
 static bool all_stuck(void)
 {
-    bool slept = sg_now() - last_change > ASLEEP;
+    bool quiet = sg_now() - last_change > ASLEEP, all = true;
     if (sg_unlocked_running()) {
         return false;
     }
-    for (const thread *t = threads; t != NULL; t = t->next) {
-        if (!stuck(t, slept)) {
-            return false;
-        }
+    for (thread *t = threads; t != NULL; t = t->next) {
+        all = stuck(t, quiet) && all;
     }
-    return true;
+    return all;
 }
 
 static size_t add(char *buf, size_t cap, size_t n, const char *text)
@@ -346,18 +381,17 @@ bool sg_wait_until(const sg_wait *wait)
 
 /* ---- queries ---- */
 
-static void fruitless(const char *what)
+static void fruitless(const char *what, bool remote)
 {
     thread *mine = me();
-    mine->fruitless++;
+    mine->fruitless = mine->seen_stamp == sg_stamp ? mine->fruitless + 1 : 1;
     snprintf(mine->what, sizeof(mine->what), "%s", what);
-    consider_deadlock(false);
+    consider_deadlock(remote);
 }
 
 static int query(const target *t, const char *what)
 {
     sg_stream *s = t->stream;
-    unsigned before = me()->fruitless;
     int error = target_error(t);
     if (error != SG_OK) {
         return error;
@@ -373,8 +407,7 @@ static int query(const target *t, const char *what)
         bool moved = push_on(t);
         if (!reached(t)) {
             if (!moved) {
-                me()->fruitless = before;
-                fruitless(what);
+                fruitless(what, false);
             }
             return target_error(t) != SG_OK ? target_error(t) : SG_ERR_NOT_READY;
         }
@@ -409,7 +442,6 @@ bool sg_poll(const char *call)
 {
     static __thread uint64_t seen;
     sg_lock();
-    thread *mine = me();
     bool moved = false;
     if (sg_set.schedule != SG_LATE || sg_random("poll") % 4 == 0) {
         moved = sg_run_any();
@@ -417,9 +449,7 @@ bool sg_poll(const char *call)
     bool news = seen != sg_stamp;
     seen = sg_stamp;
     if (!moved && !news) {
-        mine->fruitless++;
-        snprintf(mine->what, sizeof(mine->what), "%s", call);
-        consider_deadlock(true);
+        fruitless(call, true);
     }
     sg_unlock();
     return news;

@@ -202,6 +202,29 @@ void sg_thread_called(const char *name); /* this thread made a call */
 bool sg_in_host_function(void);
 const char *sg_op_blocked_text(const sg_op *op, char *buf, size_t cap);
 
+/* ---- threads and deadlock (wait.c, deadlock.c) ---- */
+
+/* A thread that has called the engine. */
+typedef struct sg_thread_entry {
+    int tid;
+    const char *call; /* the wait it is in; NULL: none */
+    char what[160]; /* what it waits for */
+    bool bounded; /* the wait has a deadline */
+    uint64_t seen_stamp; /* the state of the engine it last found no progress in */
+    unsigned fruitless; /* queries in a row that found nothing */
+    bool host_function;
+    long switches; /* of contexts, when a waiter last looked at it; and since when it sleeps */
+    double looked, asleep_since;
+    struct sg_thread_entry *next;
+} sg_thread_entry;
+
+extern sg_thread_entry *sg_threads;
+extern double sg_last_change; /* of the state of the engine */
+extern int sg_ticker_tid;
+sg_thread_entry *sg_me(void);
+/* This thread has found that nothing can run: reports a deadlock if nothing ever will. */
+void sg_consider_deadlock(bool remote);
+
 /* ---- races (race.c) ---- */
 
 void sg_race_check(sg_op *op); /* also bounds, freed memory and foreign devices */

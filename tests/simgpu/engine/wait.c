@@ -3,11 +3,7 @@
  * Host waits and queries, and the threads that make them.
  *
  * A waiting thread runs what it waits for, then anything that can run, and sleeps only if nothing
- * can. Deadlock: nothing can run, and every thread that could change that waits too. Threads that
- * have ever called the engine are known; one counts as waiting if it is in a wait here, or, after a
- * second in which nothing moved, if it polls (200 queries in a row that found nothing) or has slept
- * in one futex all the time (a join, a lock: somebody must wake it). Where that cannot be told, or
- * a peer is in another process, a wait without progress is reported after SIMGPU_PATIENCE.
+ * can; then it asks whether that can change (deadlock.c).
  *
  * The ticker runs what nobody waits for after 20 ms in which no thread called: a program may wait
  * for a host function's effect without asking CUDA.
@@ -22,33 +18,20 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { POLLS = 200 };
-static const double IDLE = 0.02, ASLEEP = 1.0;
+static const double IDLE = 0.02;
 
-typedef struct thread {
-    int tid;
-    const char *call; /* the wait it is in; NULL: none */
-    char what[160]; /* what it waits for */
-    bool bounded; /* the wait has a deadline */
-    uint64_t seen_stamp; /* the state of the engine it last found no progress in */
-    unsigned fruitless; /* queries in a row that found nothing */
-    bool host_function;
-    long switches; /* of contexts, when a waiter last looked at it; and since when it sleeps */
-    double looked, asleep_since;
-    struct thread *next;
-} thread;
-
-static thread *threads;
-static __thread thread *self;
+sg_thread_entry *sg_threads;
+static __thread sg_thread_entry *self;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static pthread_key_t key;
-static double last_call, last_change;
+static double last_call;
+double sg_last_change;
 static int waiters;
 
 static void forget(void *arg)
 {
     sg_lock();
-    thread **at = &threads;
+    sg_thread_entry **at = &sg_threads;
     while (*at != NULL && *at != arg) {
         at = &(*at)->next;
     }
@@ -66,15 +49,15 @@ static void make_key(void)
     pthread_key_create(&key, forget);
 }
 
-static thread *me(void)
+sg_thread_entry *sg_me(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (self == NULL) {
         pthread_once(&once, make_key);
         self = sg_must(calloc(1, sizeof(*self)));
         self->tid = (int)syscall(SYS_gettid);
-        self->next = threads;
-        threads = self;
+        self->next = sg_threads;
+        sg_threads = self;
         pthread_setspecific(key, self);
     }
     return self;
@@ -83,7 +66,7 @@ static thread *me(void)
 void sg_thread_called(const char *name)
 {
     (void)name;
-    me();
+    sg_me();
     last_call = sg_now();
 }
 
@@ -95,7 +78,7 @@ bool sg_in_host_function(void)
 void sg_host_function(bool inside)
 {
     sg_lock();
-    me()->host_function = inside;
+    sg_me()->host_function = inside;
     sg_unlock();
 }
 
@@ -103,7 +86,7 @@ void sg_changed(void)
 {
     sg_lock();
     sg_stamp++;
-    last_change = sg_now();
+    sg_last_change = sg_now();
     pthread_cond_broadcast(&changed);
     sg_unlock();
 }
@@ -116,120 +99,6 @@ static void nap(double seconds)
     until.tv_sec += ns / 1000000000;
     until.tv_nsec = ns % 1000000000;
     pthread_cond_timedwait(&changed, sg_mutex(), &until);
-}
-
-/* ---- deadlock ---- */
-
-/* The system call that a thread of this process sleeps in is futex. */
-static bool in_futex(int tid)
-{
-    char path[64], line[64] = "";
-    snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
-    FILE *f = fopen(path, "r");
-    if (f == NULL) {
-        return false;
-    }
-    bool read = fgets(line, sizeof(line), f) != NULL;
-    fclose(f);
-    char *end;
-    long number = strtol(line, &end, 10);
-    return read && end != line && number == SYS_futex;
-}
-
-static long switches_of(int tid)
-{
-    char path[64], line[128];
-    long n = -1;
-    snprintf(path, sizeof(path), "/proc/self/task/%d/status", tid);
-    FILE *f = fopen(path, "r");
-    while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
-        if (sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1) {
-            break;
-        }
-    }
-    if (f != NULL) {
-        fclose(f);
-    }
-    return n;
-}
-
-/* A thread outside has slept in one futex for a second. Asked again and again while others wait. */
-static bool asleep(thread *t)
-{
-    double now = sg_now();
-    if (now - t->looked > ASLEEP / 4) {
-        long switches = switches_of(t->tid);
-        if (switches < 0 || switches != t->switches || !in_futex(t->tid)) {
-            t->asleep_since = now;
-        }
-        t->switches = switches;
-        t->looked = now;
-    }
-    return now - t->asleep_since > ASLEEP;
-}
-
-static bool stuck(thread *t, bool quiet)
-{
-    if (t->call != NULL) {
-        return t->seen_stamp == sg_stamp && !t->bounded;
-    }
-    if (t->fruitless >= POLLS) {
-        return quiet && t->seen_stamp == sg_stamp;
-    }
-    return quiet && asleep(t);
-}
-
-static bool all_stuck(void)
-{
-    bool quiet = sg_now() - last_change > ASLEEP, all = true;
-    if (sg_unlocked_running()) {
-        return false;
-    }
-    for (thread *t = threads; t != NULL; t = t->next) {
-        all = stuck(t, quiet) && all;
-    }
-    return all;
-}
-
-static size_t add(char *buf, size_t cap, size_t n, const char *text)
-{
-    int more = n < cap ? snprintf(buf + n, cap - n, "; %s", text) : 0;
-    return more > 0 ? n + (size_t)more : n;
-}
-
-static void report_deadlock(const char *how)
-{
-    char text[1600] = "", one[400];
-    size_t n = 0;
-    for (const thread *t = threads; t != NULL; t = t->next) {
-        if (t->call != NULL) {
-            snprintf(one, sizeof(one), "thread %d waits in %s for %s", t->tid, t->call, t->what);
-            n = add(text, sizeof(text), n, one);
-        } else if (t->fruitless >= POLLS) {
-            snprintf(one, sizeof(one), "thread %d polls for %s", t->tid, t->what);
-            n = add(text, sizeof(text), n, one);
-        }
-    }
-    for (const sg_stream *s = sg_streams; s != NULL; s = s->next) {
-        if (s->head != NULL) {
-            n = add(text, sizeof(text), n, sg_op_blocked_text(s->head, one, sizeof(one)));
-        }
-    }
-    sg_fatal("deadlock", "%s%s", how, text);
-}
-
-/* Called when this thread has found that nothing can run. */
-static void consider_deadlock(bool remote)
-{
-    me()->seen_stamp = sg_stamp;
-    if (!sg_set.deadlock || sg_fault_seen()) {
-        return;
-    }
-    if (!remote && !sg_remote_blocked() && all_stuck()) {
-        report_deadlock("no operation can run and every thread waits");
-    } else if (sg_now() - last_change > 1e-3 * (double)sg_set.patience_ms && !me()->bounded) {
-        report_deadlock("nothing has moved for SIMGPU_PATIENCE");
-    }
 }
 
 /* ---- waits ---- */
@@ -283,7 +152,7 @@ static int target_error(const target *t)
 
 static bool wait_for(const target *t, const char *call, const char *what)
 {
-    thread *mine = me();
+    sg_thread_entry *mine = sg_me();
     const sg_wait *w = t->wait;
     bool remote = w != NULL && w->remote;
     double begun = sg_now();
@@ -293,7 +162,7 @@ static bool wait_for(const target *t, const char *call, const char *what)
     mine->bounded = deadline > 0;
     snprintf(mine->what, sizeof(mine->what), "%s", what);
     waiters++;
-    last_change = begun; /* patience begins with the wait */
+    sg_last_change = begun; /* patience begins with the wait */
     while (!reached(t) && target_error(t) == SG_OK) {
         if (push_on(t)) {
             continue;
@@ -305,7 +174,7 @@ static bool wait_for(const target *t, const char *call, const char *what)
         if (reached(t)) {
             break;
         }
-        consider_deadlock(remote);
+        sg_consider_deadlock(remote);
         nap(remote || sg_remote_blocked() || deadline > 0 ? 0.001 : 0.05);
     }
     waiters--;
@@ -383,10 +252,10 @@ bool sg_wait_until(const sg_wait *wait)
 
 static void fruitless(const char *what, bool remote)
 {
-    thread *mine = me();
+    sg_thread_entry *mine = sg_me();
     mine->fruitless = mine->seen_stamp == sg_stamp ? mine->fruitless + 1 : 1;
     snprintf(mine->what, sizeof(mine->what), "%s", what);
-    consider_deadlock(remote);
+    sg_consider_deadlock(remote);
 }
 
 static int query(const target *t, const char *what)
@@ -413,7 +282,7 @@ static int query(const target *t, const char *what)
         }
     }
     s->not_ready = -1;
-    me()->fruitless = 0;
+    sg_me()->fruitless = 0;
     see(t);
     return target_error(t);
 }
@@ -457,9 +326,12 @@ bool sg_poll(const char *call)
 
 /* ---- the ticker ---- */
 
+int sg_ticker_tid;
+
 static void *tick(void *unused)
 {
     const struct timespec pause = {0, 10000000};
+    sg_ticker_tid = (int)syscall(SYS_gettid);
     for (;;) {
         nanosleep(&pause, NULL);
         sg_lock();

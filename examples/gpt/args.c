@@ -47,6 +47,12 @@ static const option options[] = {
     {"--keep", OPTION_INT, offsetof(args, keep), 0, 1e6, 3, "newest checkpoints kept; 0: all"},
     {"--resume", OPTION_FLAG, offsetof(args, resume), 0, 0, 0,
      "go on from the newest checkpoint in --ckpt, afresh if there is none"},
+    {"--zero", OPTION_INT, offsetof(args, zero), 0, 1, 0,
+     "1: each rank keeps and updates its part of AdamW's state (ZeRO-1)"},
+    {"--wire", OPTION_STRING, offsetof(args, wire), 0, 0, 0,
+     "f32, bf16 or f16: how gradients travel (f32)"},
+    {"--reproducible", OPTION_FLAG, offsetof(args, reproducible), 0, 0, 0,
+     "equal bits on 1, 2, 4 ... ranks with equally many sequences in a micro-step"},
     {"--help", OPTION_FLAG, offsetof(args, help), 0, 0, 0, "this text"},
 };
 enum { OPTION_COUNT = sizeof options / sizeof options[0] };
@@ -179,6 +185,15 @@ static const char *check(const args *a)
     }
     if (a->resume && a->ckpt == NULL)
         return "--resume needs --ckpt DIR";
+    if (strcmp(a->wire, "f32") != 0 && strcmp(a->wire, "bf16") != 0 &&
+        strcmp(a->wire, "f16") != 0) {
+        snprintf(problem, sizeof problem, "--wire: '%s' is not f32, bf16 or f16", a->wire);
+        return problem;
+    }
+    if (a->reproducible && strcmp(a->wire, "f32") != 0)
+        return "--reproducible needs --wire f32";
+    if (a->reproducible && (a->accum & (a->accum - 1)) != 0)
+        return "--reproducible needs a power of two for --accum";
     return NULL;
 }
 
@@ -189,6 +204,7 @@ const char *args_parse(args *a, int argc, char **argv)
 
     memset(a, 0, sizeof *a);
     set_defaults(a);
+    a->wire = "f32";
     a->text = calloc((size_t)argc + 1, sizeof *a->text);
     if (a->text == NULL)
         return "out of memory";
@@ -235,10 +251,13 @@ void args_help(const char *program)
            program, program, default_text);
     for (int i = 0; i < OPTION_COUNT; i++) {
         const option *o = &options[i];
-        static const char *const value[] = {"N", "X", "DIR", ""};
+        static const char *const value[] = {"N", "X", "", ""};
         char name[32];
 
-        snprintf(name, sizeof name, "%s %s", o->name, value[o->kind]);
+        snprintf(name, sizeof name, "%s %s", o->name,
+                 o->kind != OPTION_STRING            ? value[o->kind]
+                 : o->offset == offsetof(args, wire) ? "TYPE"
+                                                     : "DIR");
         printf("  %-18s %s", name, o->help);
         if (o->kind == OPTION_INT || o->kind == OPTION_REAL)
             printf(" (%g)", o->standard);

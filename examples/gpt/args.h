@@ -16,7 +16,9 @@ typedef struct args {
     int64_t layers, width, heads, context;
     double lr;
     const char *ckpt; /* NULL: no checkpoints */
-    bool resume, help;
+    const char *wire; /* how gradients travel: "f32", "bf16", "f16" */
+    int64_t zero; /* 1: optimizer state is shared out to the ranks */
+    bool resume, reproducible, help;
 } args;
 
 /* Reads argv. NULL, or what is wrong as a sentence (static memory). a->text is to be freed by

@@ -119,15 +119,32 @@ static tutti_status add_params(run *r)
     return status;
 }
 
+/* With --zero 1 the other ranks' updates may still be on their way. If they do not come, the next
+ * call of the reducer says so. */
+static void parameters_needed(void *arg, int first, int count)
+{
+    run *r = arg;
+    int ids[BLOCK_PARAMS];
+
+    for (int i = 0; i < count; i++)
+        ids[i] = first + i;
+    (void)run_check(r, tutti_reducer_param_wait(r->reducer, ids, (size_t)count, (tutti_stream){0}));
+}
+
 /* The reducer owns the gradients, so that a bucket is one piece of memory; about one bucket per
  * block lets averaging begin while most of the backward pass is still to come. */
 static int make_reducer(run *r)
 {
     tutti_reducer_opts opts = TUTTI_REDUCER_OPTS_INIT;
+    const args *o = r->options;
     int status;
 
     opts.name = "gpt";
-    opts.bucket_bytes = 12u * sizeof(float) * (size_t)(r->options->width * r->options->width);
+    opts.flags = TUTTI_REDUCER_AVERAGE_MICRO | (o->zero > 0 ? TUTTI_SHARD_OPTIMIZER : 0u) |
+                 (o->reproducible ? TUTTI_REDUCER_REPRODUCIBLE : 0u);
+    if (strcmp(o->wire, "f32") != 0)
+        opts.wire = strcmp(o->wire, "bf16") == 0 ? TUTTI_BFLOAT16 : TUTTI_FLOAT16;
+    opts.bucket_bytes = 12u * sizeof(float) * (size_t)(o->width * o->width);
     if (opts.bucket_bytes < 256 * 1024)
         opts.bucket_bytes = 256 * 1024;
     status = run_check(r, tutti_reducer_create(r->world, &opts, &r->reducer));
@@ -139,10 +156,25 @@ static int make_reducer(run *r)
         return status;
     for (int i = 0; i < r->model.param_count; i++)
         r->model.params[i]->grad = tutti_reducer_grad(r->reducer, i);
+    r->model.need = parameters_needed;
+    r->model.need_arg = r;
     r->piece_count = tutti_reducer_pieces(r->reducer, &r->pieces);
     return run_agree(r, adamw_create(&r->optimizer, tutti_reducer_shard_count(r->reducer))
                             ? NULL
                             : "not enough memory for the optimizer");
+}
+
+/* What AdamW's two means take on this rank. */
+static void introduce_optimizer(run *r)
+{
+    const size_t count = tutti_reducer_shard_count(r->reducer);
+
+    if (r->options->zero > 0)
+        report_say(
+            &r->report,
+            "optimizer: state for %zu parameters on each rank, 1/%d of %zu and %zu of padding",
+            count, r->ranks, r->model.weight_count,
+            count - r->model.weight_count / (size_t)r->ranks);
 }
 
 static void introduce(run *r, const char *products)
@@ -156,6 +188,7 @@ static void introduce(run *r, const char *products)
     report_say(&r->report, "job: %d rank%s, %lld steps of %lld sequences, %lld on each rank",
                r->ranks, r->ranks == 1 ? "" : "s", (long long)r->options->steps,
                (long long)r->options->batch, (long long)(r->options->batch / r->ranks));
+    introduce_optimizer(r);
 }
 
 static void report_trigrams(run *r)

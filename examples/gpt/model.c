@@ -229,6 +229,12 @@ static void block_forward(const model *m, int layer, const real *in)
     linear_forward(&b->down, k->gelu, k->middle, k->out, rows);
 }
 
+static void need(const model *m, int first, int count)
+{
+    if (m->need != NULL)
+        m->need(m->need_arg, first, count);
+}
+
 void model_forward(model *m, const uint8_t *inputs, int batch, int time)
 {
     const int rows = batch * time;
@@ -237,11 +243,14 @@ void model_forward(model *m, const uint8_t *inputs, int batch, int time)
     m->inputs = inputs;
     m->batch = batch;
     m->time = time;
+    need(m, 0, EMBEDDING_PARAMS);
     embed(m, inputs, batch, time);
     for (int l = 0; l < m->shape.layers; l++) {
+        need(m, EMBEDDING_PARAMS + l * BLOCK_PARAMS, BLOCK_PARAMS);
         block_forward(m, l, stream);
         stream = m->block_caches[l].out;
     }
+    need(m, m->param_count - HEAD_PARAMS, HEAD_PARAMS);
     layer_norm_forward(&m->norm, stream, m->final_stats, m->final, rows);
     linear_forward(&m->head, m->final, NULL, m->logits, rows);
 }

@@ -27,6 +27,9 @@ typedef struct block_cache {
     real *norm1, *stats1, *qkv, *prob, *mixed, *middle, *norm2, *stats2, *up, *gelu, *out;
 } block_cache;
 
+/* Parameters first ... first+count-1 are about to be used. */
+typedef void (*model_need)(void *arg, int first, int count);
+
 typedef struct model {
     model_shape shape;
     int max_batch; /* sequences per pass */
@@ -34,6 +37,8 @@ typedef struct model {
     block *blocks;
     layer_norm norm;
     linear head;
+    model_need need; /* called before parameters are used; NULL: they are always there */
+    void *need_arg;
     param **params; /* all of them in forward order; the index is the parameter's id */
     int param_count;
     size_t weight_count;

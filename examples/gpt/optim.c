@@ -39,23 +39,8 @@ double learning_rate(double peak, int64_t step, int64_t steps)
     return least + (peak - least) * 0.5 * (1 + cos(3.14159265358979 * done));
 }
 
-HOT static double sum_of_squares(const float *x, size_t n)
+double clip_factor(double norm)
 {
-    double sum = 0;
-
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < n; i++)
-        sum += (double)x[i] * (double)x[i];
-    return sum;
-}
-
-double clip_factor(const tutti_piece *pieces, size_t n)
-{
-    double sum = 0, norm;
-
-    for (size_t i = 0; i < n; i++)
-        sum += sum_of_squares(pieces[i].grad, (size_t)pieces[i].count);
-    norm = sqrt(sum);
     return norm <= 1 ? 1 : 1 / norm;
 }
 

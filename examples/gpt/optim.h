@@ -26,9 +26,9 @@ void adamw_destroy(adamw *opt);
  * then a cosine down to a tenth of `peak` at `steps`. */
 double learning_rate(double peak, int64_t step, int64_t steps);
 
-/* The factor that brings gradients of a larger norm down to norm 1; not above 0 if one of them is
- * no finite number. */
-double clip_factor(const tutti_piece *pieces, size_t n);
+/* The factor that brings gradients of a larger norm down to norm 1; not above 0 if the norm is no
+ * finite number. */
+double clip_factor(double norm);
 
 /* One update; `step` counts from 0. */
 typedef struct adamw_step {

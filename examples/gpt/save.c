@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checkpoints: weights and AdamW's two means, tensor by tensor under the parameters' names, and a
- * few lines that say what they belong to. Every rank holds all of it; the library writes each
- * tensor once, the ranks sharing the work, while training goes on. The random numbers of a run are
- * a function of (seed, step, index), so "seed" and "step" are its whole generator state.
+ * few lines that say what they belong to. Every rank holds all weights, and the means whole or,
+ * with
+ * --zero 1, its pieces of them; the library writes everything once, the ranks sharing the work,
+ * while training goes on. What is stored is the same either way. The random numbers of a run are a
+ * function of (seed, step, index), so "seed" and "step" are its whole generator state.
  *
  * What a resumed run must agree on is the model's shape. Another batch, rate, length or text is
  * the user's right, but it will not give the same losses, and so is pointed out.
@@ -15,8 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = {"weights", "adam_m", "adam_v"};
-enum { KINDS = 3, CONFIG_BYTES = 512 };
+enum { CONFIG_BYTES = 512 };
 
 typedef struct config {
     int64_t layers, width, heads, context; /* must be equal */
@@ -51,21 +52,18 @@ static bool config_read(config *c, const char *from)
                   &c->lr, &c->text) == 9;
 }
 
-/* Tensor `kind` of a piece, described in `name` (memory of the caller's). */
-static tutti_tensor tensor_of(run *r, const tutti_piece *piece, int kind, char name[64])
+/* A parameter's values, described in `name` (memory of the caller's). */
+static tutti_tensor tensor_of(const param *p, char name[64])
 {
-    const param *p = r->model.params[piece->id];
-    float *data[KINDS] = {piece->param, r->optimizer.m + piece->state_offset,
-                          r->optimizer.v + piece->state_offset};
     tutti_tensor t = TUTTI_TENSOR_INIT;
 
-    snprintf(name, 64, "%s/%s", kinds[kind], p->name);
+    snprintf(name, 64, "weights/%s", p->name);
     t.name = name;
     t.dtype = TUTTI_FLOAT32;
     t.ndim = p->cols == 0 ? 1 : 2;
     t.shape[0] = p->rows;
     t.shape[1] = p->cols;
-    t.data = data[kind];
+    t.data = p->value;
     return t;
 }
 
@@ -73,15 +71,18 @@ static tutti_status add_all(run *r, tutti_ckpt *ck)
 {
     const config c = config_of(r);
     char text[CONFIG_BYTES], name[64];
-    tutti_status status = TUTTI_OK;
+    /* Weights of other ranks may still be on their way. */
+    tutti_status status = tutti_reducer_param_wait(r->reducer, NULL, 0, (tutti_stream){0});
 
-    for (size_t i = 0; i < r->piece_count && status == TUTTI_OK; i++) {
-        for (int k = 0; k < KINDS && status == TUTTI_OK; k++) {
-            tutti_tensor t = tensor_of(r, &r->pieces[i], k, name);
+    for (int i = 0; i < r->model.param_count && status == TUTTI_OK; i++) {
+        tutti_tensor t = tensor_of(r->model.params[i], name);
 
-            status = tutti_ckpt_add(ck, &t);
-        }
+        status = tutti_ckpt_add(ck, &t);
     }
+    if (status == TUTTI_OK)
+        status = tutti_ckpt_add_state(ck, r->reducer, "adam_m/%", r->optimizer.m, TUTTI_FLOAT32);
+    if (status == TUTTI_OK)
+        status = tutti_ckpt_add_state(ck, r->reducer, "adam_v/%", r->optimizer.v, TUTTI_FLOAT32);
     if (status == TUTTI_OK)
         status = tutti_ckpt_add_bytes(ck, "config", text, config_write(&c, text), TUTTI_CKPT_SAME);
     if (status == TUTTI_OK)
@@ -168,9 +169,9 @@ static const char *check_config(const tutti_ckpt_reader *rd, config *there, cons
     return check_shape(there, here);
 }
 
-static int load_tensors(run *r, tutti_ckpt_reader *rd)
+static int load_weights(run *r, tutti_ckpt_reader *rd)
 {
-    const size_t n = r->piece_count * KINDS;
+    const size_t n = (size_t)r->model.param_count;
     tutti_tensor *tensors = calloc(n, sizeof *tensors);
     char(*names)[64] = calloc(n, sizeof *names);
     int status = run_agree(r, tensors == NULL || names == NULL ? "out of memory" : NULL);
@@ -178,12 +179,27 @@ static int load_tensors(run *r, tutti_ckpt_reader *rd)
     if (status != 0 || tensors == NULL || names == NULL)
         goto free_lists;
     for (size_t i = 0; i < n; i++)
-        tensors[i] = tensor_of(r, &r->pieces[i / KINDS], (int)(i % KINDS), names[i]);
+        tensors[i] = tensor_of(r->model.params[i], names[i]);
     status = run_check(r, tutti_ckpt_read(rd, tensors, n, (tutti_stream){0}));
 
 free_lists:
     free(names);
     free(tensors);
+    return status;
+}
+
+static int load_tensors(run *r, tutti_ckpt_reader *rd)
+{
+    const adamw *a = &r->optimizer;
+    const tutti_stream here = {0};
+    int status = load_weights(r, rd);
+
+    if (status == 0)
+        status = run_check(
+            r, tutti_ckpt_read_state(rd, r->reducer, "adam_m/%", a->m, TUTTI_FLOAT32, here));
+    if (status == 0)
+        status = run_check(
+            r, tutti_ckpt_read_state(rd, r->reducer, "adam_v/%", a->v, TUTTI_FLOAT32, here));
     return status;
 }
 

@@ -5,8 +5,10 @@
  * Each step: every rank works on its part of the batch; during the backward pass the reducer is
  * told which gradients are final and averages them meanwhile; `wait` gives the averages, the same
  * bits on every rank, so that the optimizer, run on every rank, leaves the same weights everywhere.
- * A batch of `batch` sequences is cut into ranks x accum equal parts; each part's gradients are
- * scaled so that their sum over micro-steps, averaged over ranks, is the gradient of the mean loss.
+ * With --zero 1 a rank gets its pieces of the average alone and updates these; `gather` sends them
+ * to the others, and the next forward pass waits for a layer's weights just before it uses them. A
+ * batch of `batch` sequences is cut into ranks x accum equal parts; each part gives the gradients
+ * of its own mean loss, which the reducer averages over micro-steps and ranks.
  * The numbering: r->step counts finished steps; the lines printed and checkpoints count from 1,
  * tutti_step from 0.
  */
@@ -38,20 +40,19 @@ static int run_micro_step(run *r, micro_step micro, float *loss)
     const batch_request request = {(uint64_t)r->options->seed, r->step,
                                    r->rank * per_rank + (int64_t)micro.index * micro.sequences,
                                    micro.sequences, context};
-    const double scale = 1 / ((double)per_rank * context);
+    const double scale = 1 / ((double)micro.sequences * context);
     int status;
 
     text_batch(&r->text, &request, r->buffers.inputs, r->buffers.targets);
     report_lap(&r->report, PHASE_OTHER);
     model_forward(&r->model, r->buffers.inputs, micro.sequences, context);
-    *loss += (float)(model_loss(&r->model, r->buffers.targets) / micro.count);
+    *loss = (float)model_loss(&r->model, r->buffers.targets);
     report_lap(&r->report, PHASE_FORWARD);
 
     status =
         run_check(r, tutti_reducer_begin(r->reducer, micro.index, micro.count, (tutti_stream){0}));
-    if (status == 0 && micro.index == micro.count - 1) /* the loss travels with the gradients */
-        status =
-            run_check(r, tutti_reducer_scalar(r->reducer, loss, 1, TUTTI_AVG, (tutti_stream){0}));
+    if (status == 0) /* the loss travels with the gradients */
+        status = run_check(r, tutti_reducer_mean(r->reducer, loss, 1, (tutti_stream){0}));
     if (status == 0)
         status = model_backward(&r->model, r->buffers.targets, (real)scale, gradients_ready, r);
     report_lap(&r->report, PHASE_BACKWARD);
@@ -66,7 +67,6 @@ static int average_gradients(run *r, float *loss)
     tutti_reducer_stats stats = {.size = sizeof stats};
     int status = 0;
 
-    *loss = 0;
     for (int i = 0; i < accum && status == 0; i++)
         status = run_micro_step(r, (micro_step){i, accum, sequences}, loss);
     if (status == 0)
@@ -81,16 +81,21 @@ static int average_gradients(run *r, float *loss)
 static int update_weights(run *r, float loss)
 {
     const double rate = learning_rate(r->options->lr, r->step, r->options->steps);
-    const double scale = clip_factor(r->pieces, r->piece_count);
+    float norm = 0; /* of the whole gradient, the same on every rank */
+    int status = run_check(r, tutti_reducer_grad_norm(r->reducer, (tutti_stream){0}, &norm));
+    const double scale = clip_factor((double)norm);
 
+    if (status != 0)
+        return status;
     if (!isfinite(loss))
         return run_agree(r, "the loss is not a finite number: try a lower --lr");
     if (!(scale > 0))
         return run_agree(r, "the gradients are not finite numbers: try a lower --lr");
     adamw_update(&r->optimizer, r->pieces, r->piece_count, (adamw_step){r->step, rate, scale});
     r->step++;
+    status = run_check(r, tutti_reducer_gather(r->reducer, (tutti_stream){0}));
     report_lap(&r->report, PHASE_OPTIMIZER);
-    return 0;
+    return status;
 }
 
 /* The boundary of a step: what all ranks agreed to do, and the checkpoints that are due. */

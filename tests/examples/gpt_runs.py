@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gpt_runs.py CASE GPT MPIRUN...: runs of examples/gpt as a user starts them, compared by what they print.
 
-Cases: ranks (the number of ranks changes nothing), twice (two runs are equal bit for bit), kill (SIGKILL at random moments,
+Cases: ranks (the number of ranks changes nothing), zero (nor does sharing the optimizer's state), reproducible (not one bit),
+twice (two runs are equal bit for bit), kill (SIGKILL at random moments,
 then --resume), stop (a signal to one rank), bad (wrong input), full (no space for checkpoints). Each works in a folder of its own; the seed of the random
 moments is printed.
 """
@@ -11,6 +12,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,6 +62,41 @@ def ranks_case(_):
         other = run(ranks, "--steps", 50, *options)
         close(losses(one), losses(other), 1e-4)
         close(dict(HELD_OUT.findall(one)), dict(HELD_OUT.findall(other)), 1e-4)
+
+
+def zero_case(folder):
+    one = run(1, "--steps", 50)
+    for ranks, *options in ([1, "--zero", 1], [2, "--zero", 1], [2, "--zero", 1, "--accum", 2]):
+        other = run(ranks, "--steps", 50, *options)
+        close(losses(one), losses(other), 1e-4)
+        close(dict(HELD_OUT.findall(one)), dict(HELD_OUT.findall(other)), 1e-4)
+    plain = run(2, "--steps", 20, "--ckpt", folder / "ck", "--every", 10)
+    shared = run(2, "--steps", 20, "--zero", 1)
+    check(losses(plain) == losses(shared), "--zero 1 printed other losses")
+    check(WEIGHTS.findall(plain) == WEIGHTS.findall(shared) != [], "--zero 1 ended with other weights")
+    check(re.search(r"1/2 of \d+ and \d+ of padding", shared), "the optimizer's memory is not printed")
+    narrow = run(2, "--steps", 20, "--zero", 1, "--wire", "bf16")
+    close(losses(plain), losses(narrow), 5e-3)
+    check(losses(plain) != losses(narrow), "--wire bf16 changed nothing")
+
+
+def reproducible_case(folder):
+    """The same micro-steps on any number of ranks, sharded or not, and through a checkpoint: the same bits."""
+    every = ["--steps", 12, "--reproducible"]
+    one = run(1, *every, "--accum", 4)
+    check(len(losses(one)) == 12, "12 losses were expected")
+    for ranks, *options in ([2, "--accum", 2, "--zero", 1], [4, "--zero", 1], [4]):
+        other = run(ranks, *every, *options)
+        check(losses(one) == losses(other), f"other losses with {ranks} ranks")
+        check(WEIGHTS.findall(one) == WEIGHTS.findall(other) != [], f"other weights with {ranks} ranks")
+    run(2, *every, "--accum", 2, "--zero", 1, "--ckpt", folder / "ck", "--every", 5, "--keep", 0)
+    shutil.rmtree(max((folder / "ck").glob("*"), key=lambda p: p.name))
+    for ranks, *options in ([4, "--zero", 1], [1, "--accum", 4]):
+        shutil.copytree(folder / "ck", folder / str(ranks))
+        rest = run(ranks, *every, *options, "--ckpt", folder / str(ranks), "--every", 100, "--resume")
+        check("resumed from step 10" in rest, f"not resumed:\n{rest}")
+        check(losses(rest) == {step: loss for step, loss in losses(one).items() if step > 10}, "other losses after a resume")
+        check(WEIGHTS.findall(one) == WEIGHTS.findall(rest), "other weights after a resume")
 
 
 def twice_case(_):
@@ -206,6 +243,8 @@ def bad_case(folder):
     before = in_shm()
     refused("unknown option", "--bogus", status=2)
     refused("not a multiple of 2 ranks", "--batch", 7, status=2)
+    refused("not f32, bf16 or f16", "--wire", "fp8", status=2)
+    refused("a power of two for --accum", "--reproducible", "--accum", 3, "--batch", 12, status=2)
     refused("No such file", "--text", folder / "none")
     refused("is empty", "--text", text, empty)
     refused("too few", "--text", short)
@@ -243,7 +282,7 @@ def full_case(folder):
 
 
 def main():
-    cases = {"ranks": ranks_case, "twice": twice_case, "kill": kill_case, "stop": stop_case, "bad": bad_case, "full": full_case}
+    cases = {"ranks": ranks_case, "zero": zero_case, "reproducible": reproducible_case, "twice": twice_case, "kill": kill_case, "stop": stop_case, "bad": bad_case, "full": full_case}
     with tempfile.TemporaryDirectory(prefix="gpt-runs-") as folder:
         try:
             cases[CASE](pathlib.Path(folder))

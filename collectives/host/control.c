@@ -36,14 +36,14 @@ static size_t payloads_offset(int locals)
 
 static size_t slots_offset(const tt_host *host)
 {
-    size_t payloads = (size_t)host->locals * 2 * host->carry_bytes;
+    size_t payloads = (size_t)host->locals * 2 * host->tune.carry_bytes;
     return tt_round_up(payloads_offset(host->locals) + payloads, PAGE);
 }
 
 char *tt_control_payload_of(const tt_host *host, int local, uint32_t number)
 {
     size_t index = 2 * (size_t)local + number % 2;
-    return (char *)host->control + payloads_offset(host->locals) + index * host->carry_bytes;
+    return (char *)host->control + payloads_offset(host->locals) + index * host->tune.carry_bytes;
 }
 
 _Atomic uint64_t *tt_control_counts(const tt_host *host, int local, uint32_t number, int row)
@@ -57,12 +57,12 @@ _Atomic uint64_t *tt_control_counts(const tt_host *host, int local, uint32_t num
 char *tt_control_slot(const tt_host *host, int local, int slot)
 {
     size_t index = (size_t)local * TT_SLOTS + (size_t)slot;
-    return (char *)host->control + slots_offset(host) + index * host->slot_bytes;
+    return (char *)host->control + slots_offset(host) + index * host->tune.slot_bytes;
 }
 
 static size_t segment_bytes(const tt_host *host)
 {
-    return slots_offset(host) + (size_t)host->locals * TT_SLOTS * host->slot_bytes;
+    return slots_offset(host) + (size_t)host->locals * TT_SLOTS * host->tune.slot_bytes;
 }
 
 /* A rank alone on its node shares with nobody. */

@@ -18,11 +18,7 @@
 
 #include "trace/recorder.h"
 
-enum {
-    MIN_PART = 64, /* bytes of a slot's part: one element at least, aligned */
-    SMALL = 4096, /* bytes of input that may travel with the call */
-    SLOTS_MOST = 16 << 20 /* bytes of all slots of a node */
-};
+enum { MIN_PART = 64 /* bytes of a slot's part: one element at least, aligned */ };
 
 /* Calls queued on a stream. */
 typedef struct job {
@@ -71,7 +67,7 @@ static tutti_status run_kind(tt_run *run)
     case TT_ALL_REDUCE:
     case TT_REDUCE_SCATTER:
     case TT_REDUCE:
-        return tt_host_reduce(run);
+        return run->host->nodes == 1 ? tt_host_sum(run) : tt_host_reduce(run);
     case TT_ALL_GATHER:
     case TT_BROADCAST:
         return tt_host_spread(run);
@@ -84,7 +80,7 @@ static tutti_status run_collective(const tt_call *call, const tt_patience *patie
 {
     tt_run run = {.host = call->comm->backend, .call = call, .patience = patience};
     tt_lane *lane = call->comm->lane;
-    run.form = tt_small_form(run.host, call);
+    tt_small_choose(&run);
     TT_TRY(tt_turn_await(&run, &call->comm->done_seq));
     tt_lane_begin(lane, tt_kind_name(call->kind), call->seq, call->n);
     tutti_status status = tt_meet(&run);
@@ -182,7 +178,7 @@ static int spread_share(const tt_layout *at)
     return most;
 }
 
-static void measure(tt_host *host)
+static tutti_status measure(tt_host *host)
 {
     const tt_layout *at = &host->comm->layout;
     const int rank = host->comm->group.rank;
@@ -199,12 +195,11 @@ static void measure(tt_host *host)
     parts = (size_t)host->most_locals * (size_t)host->nodes;
     if (parts < (size_t)host->spread_share)
         parts = (size_t)host->spread_share;
-    size_t most = SLOTS_MOST / TT_SLOTS / (size_t)host->most_locals / MIN_PART * MIN_PART;
-    host->slot_bytes = tt_min_size(tt_round_up(host->comm->ctx->chunk_bytes, MIN_PART), most);
-    if (host->slot_bytes < parts * MIN_PART)
-        host->slot_bytes = parts * MIN_PART;
-    host->small_bytes = tt_min_size(SMALL, host->slot_bytes / 4 / MIN_PART * MIN_PART);
-    host->carry_bytes = host->small_bytes;
+    TT_TRY(tt_kernels_choose());
+    TT_TRY(tt_tune_find(host->most_locals, host->comm->ctx->chunk_bytes, TT_SLOTS, &host->tune));
+    if (host->tune.slot_bytes < parts * MIN_PART)
+        host->tune.slot_bytes = parts * MIN_PART;
+    return TUTTI_OK;
 }
 
 static tutti_status prepare(tt_host *host)
@@ -247,8 +242,9 @@ static tutti_status host_create(tutti_comm *comm)
     if (status == TUTTI_OK) {
         host->comm = comm;
         comm->backend = host;
-        measure(host);
-        status = prepare(host);
+        status = measure(host);
+        if (status == TUTTI_OK)
+            status = prepare(host);
     }
     TT_TRY(tt_agree(&comm->group, "making a communicator", status));
     TT_TRY(tt_control_create(host));

@@ -8,8 +8,10 @@
  *   link.c     messages between nodes
  *   small.c    small calls on one node
  *   quick.c    tiny ones, on a short way
+ *   tune.c     the sizes at which they change their way
  *   order.c    the order of summation: which ranks a node may sum before the rest
- *   reduce.c   all_reduce, reduce_scatter, reduce
+ *   sum.c      all_reduce, reduce_scatter, reduce on one node
+ *   reduce.c   the same over several nodes
  *   spread.c   all_gather, broadcast: data that all ranks get
  *   pairs.c    gather, scatter, all_to_all: data from one rank for another
  *   p2p.c      send, recv
@@ -23,6 +25,7 @@
 #include "device/shm.h"
 #include "host/kernels.h"
 #include "host/memory.h"
+#include "host/tune.h"
 
 /* Ranks whose sum a node may form before others join: a subtree of the order of summation that
  * lies within the node. */
@@ -41,8 +44,9 @@ void tt_order_free(tt_order *order); /* takes one that is all zero */
 size_t tt_order_node_bytes(const tt_order *order, int node, tutti_dtype dtype);
 
 /* How a call's input reaches the others: in the line that says what is called, in memory beside it,
- * or by way of the buffers. All ranks find the same form. */
-typedef enum tt_form { TT_LARGE, TT_SMALL, TT_TINY } tt_form;
+ * or by way of the buffers. All ranks find the same form, save that a large call becomes a carried
+ * one (beside the line, too) if every rank says that its memory is plain. */
+typedef enum tt_form { TT_LARGE, TT_SMALL, TT_TINY, TT_CARRIED } tt_form;
 enum { TT_TINY_WORDS = 7, TT_TINY_BYTES = 8 * TT_TINY_WORDS };
 
 /* What a rank publishes of its call. */
@@ -76,13 +80,12 @@ typedef struct tt_host {
     tt_control *control;
     tt_shm shm; /* control's memory, where ranks share it */
     bool counted; /* ranks count arrivals instead of looking at each other's words */
-    size_t slot_bytes;
-    size_t small_bytes; /* of input that travels with the call */
-    size_t carry_bytes; /* room for it */
+    tt_tune tune;
     uint32_t phase; /* barriers this rank has entered */
     uint32_t calls; /* that this rank has published */
 
     tt_peer *peer; /* of each local rank */
+    tt_mem_hint in_hint, out_hint; /* where the last call's buffers were found */
     tt_operand *operand; /* room for all ranks' */
     char **target; /* room for all local ranks', and one */
     size_t *offset; /* room for 2 * (ranks + 1) */
@@ -113,6 +116,7 @@ typedef struct tt_run {
     const tt_call *call;
     const tt_patience *patience;
     tt_form form;
+    bool may_carry; /* a large call that fits beside the line */
     size_t links; /* of host->links in use */
     char what[160]; /* made when a wait is long enough to be talked about */
 } tt_run;
@@ -166,6 +170,7 @@ typedef tutti_status (*tt_done_fn)(void *arg, bool *done_out);
 tutti_status tt_link_wait_for(tt_run *run, tt_done_fn done, tt_late_fn late, void *arg);
 
 /* The collectives. The ranks of the node have met. */
+tutti_status tt_host_sum(tt_run *run);
 tutti_status tt_host_reduce(tt_run *run);
 tutti_status tt_host_spread(tt_run *run);
 tutti_status tt_host_pairs(tt_run *run);
@@ -175,7 +180,7 @@ bool tt_host_quick(tutti_comm *comm, const void *in, void *out, size_t n, tutti_
                    tutti_status *status_out);
 
 /* small.c: the same for small calls, in place of them. */
-tt_form tt_small_form(const tt_host *host, const tt_call *call);
+void tt_small_choose(tt_run *run); /* its form */
 size_t tt_small_bytes(const tt_call *call); /* of this rank's input */
 void tt_small_finish(const tt_run *run);
 

@@ -11,9 +11,9 @@
  * The left child's value goes to the scratch block of its parent, the right child's to the next
  * one: a path uses as many blocks as it has right turns, at most about log2 of the operands.
  *
- * The instruction set is chosen once, by what the CPU can do. Function multiversioning by the
- * compiler (target_clones) was rejected: its resolvers run before the sanitizers are ready, musl
- * has none, and a test could not ask for a given version.
+ * The instruction set is chosen by what the CPU can do, or by TUTTI_SIMD. Function multiversioning
+ * by the compiler (target_clones) was rejected: its resolvers run before the sanitizers are ready,
+ * musl has none, and a test could not ask for a given version.
  */
 #include "host/kernels.h"
 
@@ -22,8 +22,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <emmintrin.h>
 #endif
 
+#include "core/env.h"
 #include "core/mem.h"
 #include "host/kernels_loops.h"
 
@@ -72,16 +74,36 @@ const tt_loops *const *tt_loops_here(size_t *n_out)
     return all;
 }
 
+static _Atomic(const tt_loops *) chosen; /* of the process */
+
+tutti_status tt_kernels_choose(void)
+{
+    const char *name;
+    size_t n;
+    const tt_loops *const *here = tt_loops_here(&n);
+    const tt_loops *loops = here[n - 1];
+
+    TT_TRY(tt_env_get_string(TT_ENV_SIMD, &name));
+    if (strcmp(name, "auto") != 0 && strcmp(name, "plain") != 0 && strcmp(name, "avx2") != 0 &&
+        strcmp(name, "avx512") != 0 && strcmp(name, "neon") != 0)
+        return tt_fail(TUTTI_ERR_ARG, "TUTTI_SIMD: \"%s\" is not auto, plain, avx2, avx512 or neon",
+                       name);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(here[i]->name, name) == 0)
+            loops = here[i];
+    atomic_store_explicit(&chosen, loops, memory_order_relaxed);
+    return TUTTI_OK;
+}
+
 static const tt_loops *best_loops(void)
 {
-    static _Atomic(const tt_loops *) best; /* the same whoever finds it */
-    const tt_loops *loops = atomic_load_explicit(&best, memory_order_relaxed);
-    size_t n;
+    const tt_loops *loops = atomic_load_explicit(&chosen, memory_order_relaxed);
 
-    if (loops == NULL) {
+    if (loops == NULL) { /* the same whoever finds it */
+        size_t n;
         const tt_loops *const *here = tt_loops_here(&n);
         loops = here[n - 1];
-        atomic_store_explicit(&best, loops, memory_order_relaxed);
+        atomic_store_explicit(&chosen, loops, memory_order_relaxed);
     }
     return loops;
 }
@@ -252,7 +274,7 @@ void tt_reduce_with(const tt_loops *loops, const tt_reduce_job *job)
 }
 
 /* Two operands and one loop: nothing to plan, which shows when there are few elements. */
-static bool reduce_pair(const tt_loops *loops, const tt_reduce_job *job)
+static bool reduce_pair(const tt_loops *loops, const tt_reduce_job *job, bool *both_out)
 {
     const tt_tree_node *node = job->tree->node, *root = &node[job->tree->root];
     const tt_half half = half_of(job->dtype);
@@ -263,21 +285,58 @@ static bool reduce_pair(const tt_loops *loops, const tt_reduce_job *job)
     const tt_operand *a = &job->in[node[root->left].leaf], *b = &job->in[node[root->right].leaf];
     if (half != TT_HALF_NONE && (job->out_partial || a->partial || b->partial))
         return false;
-    tt_loop_args x = {job->out, a->data, b->data, job->n, job->divisor};
+    tt_loop_args x = {job->out, a->data, b->data, job->n, job->divisor, job->out2};
+    const tt_acc acc = acc_of(job->dtype);
     if (half != TT_HALF_NONE)
         loops->half[half].sum_last(&x);
     else
-        loops->last[acc_of(job->dtype)][fn](&x);
+        loops->last[acc][fn](&x);
+    *both_out = half == TT_HALF_BF16 || (half == TT_HALF_NONE && acc <= TT_ACC_F64);
     return true;
 }
 
 void tt_reduce(const tt_reduce_job *job)
 {
     const tt_loops *loops = best_loops();
+    bool both = false;
 
-    if (!reduce_pair(loops, job))
+    if (!reduce_pair(loops, job, &both))
         tt_reduce_with(loops, job);
+    if (job->out2 != NULL && !both)
+        memcpy(job->out2, job->out, job->n * tt_operand_size(job->dtype, job->out_partial));
 }
+
+#if defined(__x86_64__)
+void tt_copy_past_cache(void *to, const void *from, size_t bytes)
+{
+    enum { LINE = 64, STEP = 16 };
+    const size_t head = tt_min_size(-(uintptr_t)to % LINE, bytes);
+    const size_t lines = (bytes - head) / LINE;
+    const char *in = (const char *)from + head;
+    char *out = (char *)to + head;
+
+    memcpy(to, from, head);
+    for (size_t i = 0; i < lines; i++, in += LINE, out += LINE)
+        for (int k = 0; k < LINE; k += STEP)
+            _mm_stream_si128((__m128i *)(void *)(out + k),
+                             _mm_loadu_si128((const __m128i *)(const void *)(in + k)));
+    memcpy(out, in, bytes - head - lines * LINE);
+}
+
+void tt_copy_past_cache_end(void)
+{
+    _mm_sfence();
+}
+#else
+void tt_copy_past_cache(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
+void tt_copy_past_cache_end(void)
+{
+}
+#endif
 
 void tt_fold_host_doubles(const tt_tree *tree, const tt_operand *in, size_t n, tutti_op op,
                           int divisor, double *out)

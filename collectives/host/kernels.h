@@ -37,7 +37,8 @@ typedef struct tt_operand {
  * in fp32 and rounded to nearest even once, into out, or not at all when out_partial is set.
  * divisor > 1 is applied once at the end: a multiplication by 1/divisor, for integers a division
  * that truncates toward zero. AVG combines as SUM does. Pointers may have any alignment. out may be
- * exactly one of the operands (the same element size); else it does not overlap them.
+ * exactly one of the operands (the same element size); else it does not overlap them. So may out2,
+ * which gets the same result if it is not NULL (a call of few kilobytes: see sum.c).
  */
 typedef struct tt_reduce_job {
     const tt_tree *tree;
@@ -45,11 +46,14 @@ typedef struct tt_reduce_job {
     size_t n;
     tutti_dtype dtype;
     tutti_op op;
-    void *out;
+    void *out, *out2;
     bool out_partial;
     int divisor;
 } tt_reduce_job;
 void tt_reduce(const tt_reduce_job *job);
+
+/* Takes the instruction set that TUTTI_SIMD names, for the process. */
+tutti_status tt_kernels_choose(void);
 
 /* The bytes that an element takes as an operand or a result. */
 static inline size_t tt_operand_size(tutti_dtype dtype, bool partial)
@@ -57,6 +61,11 @@ static inline size_t tt_operand_size(tutti_dtype dtype, bool partial)
     size_t size = tutti_dtype_size(dtype);
     return partial && size == 2 ? sizeof(float) : size;
 }
+
+/* Copies to memory that is not read soon: around the cache, where the CPU can. The end comes before
+ * others are told of the data. */
+void tt_copy_past_cache(void *to, const void *from, size_t bytes);
+void tt_copy_past_cache_end(void);
 
 /* Doubles on the host (tutti_all_reduce_host), in the order of the same tree. */
 void tt_fold_host_doubles(const tt_tree *tree, const tt_operand *in, size_t n, tutti_op op,

@@ -161,8 +161,11 @@ TT_INT_FUNCTIONS(i64, int64_t, uint64_t)
     static void fn##_last_##T(const tt_loop_args *x)                                               \
     {                                                                                              \
         const T scale = scale_##T(x->divisor), *a = x->a, *b = x->b;                               \
-        T *out = x->out;                                                                           \
-        TT_EACH(x) out[i] = final_##T(fn##_##T(a[i], b[i]), scale);                                \
+        T *out = x->out, *out2 = x->out2;                                                          \
+        if (out2 == NULL)                                                                          \
+            TT_EACH(x) out[i] = final_##T(fn##_##T(a[i], b[i]), scale);                            \
+        else                                                                                       \
+            TT_EACH(x) out2[i] = out[i] = final_##T(fn##_##T(a[i], b[i]), scale);                  \
     }
 #define TT_FLOAT_DIVIDE(T)                                                                         \
     static void divide_##T(const tt_loop_args *x)                                                  \
@@ -175,7 +178,7 @@ TT_INT_FUNCTIONS(i64, int64_t, uint64_t)
 #define TT_INT_LAST(T, fn)                                                                         \
     static void fn##_last_##T(const tt_loop_args *x)                                               \
     {                                                                                              \
-        tt_loop_args sum = {x->out, x->out, NULL, x->n, x->divisor};                               \
+        tt_loop_args sum = {x->out, x->out, NULL, x->n, x->divisor, NULL};                         \
         fn##_inner_##T(x);                                                                         \
         if (x->divisor > 1)                                                                        \
             divide_##T(&sum);                                                                      \
@@ -224,8 +227,11 @@ TT_INT_LOOPS(i64, int64_t)
     {                                                                                              \
         const f32 scale = scale_f32(x->divisor);                                                   \
         const u16 *a = x->a, *b = x->b;                                                            \
-        u16 *out = x->out;                                                                         \
-        TT_EACH(x) out[i] = to_##H((from_##H(a[i]) + from_##H(b[i])) * scale);                     \
+        u16 *out = x->out, *out2 = x->out2;                                                        \
+        if (out2 == NULL)                                                                          \
+            TT_EACH(x) out[i] = to_##H((from_##H(a[i]) + from_##H(b[i])) * scale);                 \
+        else                                                                                       \
+            TT_EACH(x) out2[i] = out[i] = to_##H((from_##H(a[i]) + from_##H(b[i])) * scale);       \
     }                                                                                              \
     static void sum_wide_last_##H(const tt_loop_args *x)                                           \
     {                                                                                              \

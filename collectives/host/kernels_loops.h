@@ -15,6 +15,7 @@ typedef struct tt_loop_args {
     const void *a, *b;
     size_t n;
     int divisor;
+    void *out2; /* last loops of f32 and f64, and sum_last of bf16: gets the same if not NULL */
 } tt_loop_args;
 typedef void (*tt_loop)(const tt_loop_args *x);
 

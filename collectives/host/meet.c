@@ -234,11 +234,12 @@ tutti_status tt_meet_barrier(tt_run *run)
 
 /* Publishing. */
 
-static tt_mem_place place_of(tt_run *run, const void *ptr, size_t bytes)
+static tt_mem_place place_of(tt_run *run, const void *ptr, size_t bytes, tt_mem_hint *hint)
 {
     tutti_comm *comm = run->host->comm;
-    const tt_mem_reg *reg =
-        ptr == NULL || bytes == 0 ? NULL : tt_mem_find(comm->ctx->upper, comm, ptr, bytes);
+    const tt_mem_reg *reg = ptr == NULL || bytes == 0
+                                ? NULL
+                                : tt_mem_find_again(comm->ctx->upper, comm, ptr, bytes, hint);
     return reg == NULL ? (tt_mem_place){0, 0} : tt_mem_describe(reg, ptr);
 }
 
@@ -308,6 +309,14 @@ static void publish_input(const tt_run *run, tt_line *line)
         tt_line_put(line, (int)i, word[i]);
 }
 
+static void carry_input(const tt_run *run)
+{
+    tt_host *host = run->host;
+    size_t bytes = tt_small_bytes(run->call);
+    if (bytes > 0)
+        memcpy(tt_control_payload_of(host, host->local, host->calls), run->call->in, bytes);
+}
+
 static void publish_notice(tt_run *run, tt_line *line)
 {
     tt_host *host = run->host;
@@ -315,15 +324,16 @@ static void publish_notice(tt_run *run, tt_line *line)
     const tt_key key = tt_key_of(call);
     tt_mem_place in = {0, 0}, out = {0, 0};
     uint64_t in_bytes = 0, out_bytes = 0;
-    if (run->form == TT_SMALL) {
-        size_t bytes = tt_small_bytes(call);
-        if (bytes > 0)
-            memcpy(tt_control_payload_of(host, host->local, host->calls), call->in, bytes);
-    } else {
+    if (run->form == TT_LARGE) {
         reach_of(run, host->comm->group.rank, &in_bytes, &out_bytes);
-        in = place_of(run, call->in, in_bytes);
-        out = place_of(run, call->out, out_bytes);
+        in = place_of(run, call->in, in_bytes, &host->in_hint);
+        out = place_of(run, call->out, out_bytes, &host->out_hint);
+        bool plain = (in_bytes > 0 && in.id == 0) || (out_bytes > 0 && out.id == 0);
+        if (run->may_carry && plain)
+            run->form = TT_CARRIED;
     }
+    if (run->form != TT_LARGE)
+        carry_input(run);
     tt_line_put(line, W_N, key.n);
     tt_line_put(line, W_ROOT, key.root);
     tt_line_put(line, W_COUNTS, key.counts);
@@ -339,12 +349,13 @@ static uint32_t publish(tt_run *run)
 {
     tt_host *host = run->host;
     tt_block *block = &host->control->block[host->local];
-    uint32_t number = ++host->calls, key = key_word(run);
+    uint32_t number = ++host->calls, key;
     tt_line *line = &block->line[number % 2];
     if (run->form == TT_TINY)
         publish_input(run, line);
     else
         publish_notice(run, line);
+    key = key_word(run);
     atomic_store_explicit(&line->key, key, memory_order_relaxed);
     atomic_store_explicit(&line->number, number, memory_order_release);
     if (!host->counted)
@@ -385,13 +396,13 @@ static tutti_status compare(const tt_run *run)
 
 /* Where a peer's registered buffer is here. */
 static tutti_status reach(const tt_host *host, int local, tt_mem_place place, size_t bytes,
-                          void *ptr_out)
+                          const tt_mem_hint *hint, void *ptr_out)
 {
     tutti_comm *comm = host->comm;
     int world = comm->group.world[host->ranks[local]];
     void *ptr = NULL;
     if (place.id != 0) {
-        ptr = tt_mem_resolve(comm->ctx->upper, place, world, bytes);
+        ptr = tt_mem_resolve_again(comm->ctx->upper, place, world, bytes, hint);
         if (ptr == NULL)
             return tt_fail(TUTTI_ERR_INTERNAL,
                            "comm %s: rank %d names registered memory %" PRIu64
@@ -417,10 +428,18 @@ static tutti_status reach_peers(const tt_run *run)
         reach_of(run, host->ranks[i], &in_bytes, &out_bytes);
         if (run->call->recv_counts != NULL)
             in_bytes = notice->in_bytes;
-        TT_TRY(reach(host, i, notice->in, in_bytes, &peer->in));
-        TT_TRY(reach(host, i, notice->out, out_bytes, &peer->out));
+        TT_TRY(reach(host, i, notice->in, in_bytes, &host->in_hint, &peer->in));
+        TT_TRY(reach(host, i, notice->out, out_bytes, &host->out_hint, &peer->out));
     }
     return TUTTI_OK;
+}
+
+static bool all_carried(const tt_host *host)
+{
+    for (int i = 0; i < host->locals; i++)
+        if (host->peer[i].notice.form != TT_CARRIED)
+            return false;
+    return true;
 }
 
 tutti_status tt_meet_published(tt_run *run, uint32_t key)
@@ -440,6 +459,8 @@ tutti_status tt_meet_published(tt_run *run, uint32_t key)
     if (same) /* the key says it all */
         return TUTTI_OK;
     TT_TRY(compare(run));
+    if (run->form == TT_CARRIED || run->form == TT_LARGE)
+        run->form = all_carried(host) ? TT_CARRIED : TT_LARGE;
     return run->form == TT_LARGE ? reach_peers(run) : TUTTI_OK;
 }
 

@@ -341,3 +341,38 @@ void *tt_mem_resolve(tt_upper *upper, tt_mem_place place, int world_rank, size_t
 
     return table == NULL ? NULL : tt_mem_table_resolve(table, place, world_rank, bytes);
 }
+
+static bool is_fresh(const tt_mem_table *table, const tt_mem_hint *hint)
+{
+    return hint->reg != NULL && hint->generation == tt_mem_table_generation(table);
+}
+
+const tt_mem_reg *tt_mem_find_again(tt_upper *upper, tutti_comm *comm, const void *ptr,
+                                    size_t bytes, tt_mem_hint *hint)
+{
+    tt_mem_table *table = tt_mem_table_of(upper);
+    size_t offset = (uintptr_t)ptr - hint->base;
+
+    if (table == NULL)
+        return NULL;
+    if (is_fresh(table, hint) && offset <= hint->bytes && bytes <= hint->bytes - offset)
+        return hint->reg;
+    uint64_t generation = tt_mem_table_generation(table); /* before looking */
+    const tt_mem_reg *reg = tt_mem_table_find(table, &comm->group, ptr, bytes);
+    if (reg != NULL)
+        *hint = (tt_mem_hint){generation, reg, reg->id, (uintptr_t)reg->base, reg->bytes};
+    return reg;
+}
+
+void *tt_mem_resolve_again(tt_upper *upper, tt_mem_place place, int world_rank, size_t bytes,
+                           const tt_mem_hint *hint)
+{
+    const tt_mem_table *table = tt_mem_table_of(upper);
+    unsigned char *base;
+
+    if (table == NULL || place.id != hint->id || !is_fresh(table, hint) ||
+        place.offset > hint->bytes || bytes > hint->bytes - place.offset)
+        return tt_mem_resolve(upper, place, world_rank, bytes);
+    base = tt_mem_table_base(table, hint->reg, world_rank);
+    return base == NULL ? NULL : base + place.offset;
+}

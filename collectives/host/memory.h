@@ -26,6 +26,21 @@ tutti_status tt_mem_release(tutti_comm *comm, void *ptr, bool allocated);
  */
 const tt_mem_reg *tt_mem_find(tt_upper *upper, tutti_comm *comm, const void *ptr, size_t bytes);
 
+/*
+ * The same for a caller that asks again and again about the same memory: what was found is kept in
+ * the hint, which begins all zero and belongs to one communicator, and good until a registration
+ * goes. No lock is taken then.
+ */
+typedef struct tt_mem_hint {
+    uint64_t generation;
+    const tt_mem_reg *reg;
+    uint64_t id;
+    uintptr_t base;
+    size_t bytes;
+} tt_mem_hint;
+const tt_mem_reg *tt_mem_find_again(tt_upper *upper, tutti_comm *comm, const void *ptr,
+                                    size_t bytes, tt_mem_hint *hint);
+
 /* A place in registered memory as other ranks understand it. id 0 is none. */
 typedef struct tt_mem_place {
     uint64_t id, offset;
@@ -38,5 +53,7 @@ tt_mem_place tt_mem_describe(const tt_mem_reg *reg, const void *ptr);
  * thread.
  */
 void *tt_mem_resolve(tt_upper *upper, tt_mem_place place, int world_rank, size_t bytes);
+void *tt_mem_resolve_again(tt_upper *upper, tt_mem_place place, int world_rank, size_t bytes,
+                           const tt_mem_hint *hint); /* of this rank's own buffer */
 
 #endif

@@ -12,6 +12,7 @@
 #include "host/memory_table.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ struct tt_mem_table {
     pthread_rwlock_t lock;
     tt_mem_reg **by_base, **by_id;
     size_t n, base_cap, id_cap;
+    _Atomic uint64_t generation; /* entries that went */
     size_t reserved; /* room kept for registrations in the making */
     tt_mem_reg *retired;
 };
@@ -199,6 +201,7 @@ static void unlist(tt_mem_table *table, tt_mem_reg *reg)
     drop(table->by_base, table->n, up_to_base(table, (uintptr_t)reg->base) - 1);
     drop(table->by_id, table->n, up_to_id(table, reg->id) - 1);
     table->n--;
+    atomic_fetch_add_explicit(&table->generation, 1, memory_order_release);
     reg->listed = false;
 }
 
@@ -286,8 +289,12 @@ const tt_mem_reg *tt_mem_table_find(tt_mem_table *table, const tt_group *group, 
     return reg;
 }
 
-/* Where the rank's memory begins here; NULL if it is not mapped. */
-static unsigned char *base_of(const tt_mem_table *table, const tt_mem_reg *reg, int world_rank)
+uint64_t tt_mem_table_generation(const tt_mem_table *table)
+{
+    return atomic_load_explicit(&table->generation, memory_order_acquire) + 1;
+}
+
+unsigned char *tt_mem_table_base(const tt_mem_table *table, const tt_mem_reg *reg, int world_rank)
 {
     const tutti_ctx *ctx = table->ctx;
 
@@ -310,7 +317,7 @@ void *tt_mem_table_resolve(tt_mem_table *table, tt_mem_place place, int world_ra
     if (at > 0 && table->by_id[at - 1]->id == place.id) {
         const tt_mem_reg *reg = table->by_id[at - 1];
         if (place.offset <= reg->bytes && bytes <= reg->bytes - place.offset)
-            base = base_of(table, reg, world_rank);
+            base = tt_mem_table_base(table, reg, world_rank);
     }
     pthread_rwlock_unlock(&table->lock);
     return base == NULL ? NULL : base + place.offset;

@@ -38,6 +38,9 @@ bool tt_mem_table_overlaps(tt_mem_table *table, const void *ptr, size_t bytes);
 tt_mem_reg *tt_mem_table_at(tutti_ctx *ctx, const void *base); /* begins there; or NULL */
 const tt_mem_reg *tt_mem_table_find(tt_mem_table *table, const tt_group *group, const void *ptr,
                                     size_t bytes);
+uint64_t tt_mem_table_generation(const tt_mem_table *table); /* changes when an entry goes; not 0 */
+/* Where the rank's memory begins here; NULL if it is not mapped. */
+unsigned char *tt_mem_table_base(const tt_mem_table *table, const tt_mem_reg *reg, int world_rank);
 void *tt_mem_table_resolve(tt_mem_table *table, tt_mem_place place, int world_rank, size_t bytes);
 
 #endif

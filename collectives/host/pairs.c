@@ -169,7 +169,7 @@ static void count_rounds(plan *p)
                 longest = bytes > longest ? bytes : longest;
         }
     }
-    p->piece = host->slot_bytes / (size_t)host->locals / ALIGN * ALIGN;
+    p->piece = host->tune.slot_bytes / (size_t)host->locals / ALIGN * ALIGN;
     p->rounds = (longest + p->piece - 1) / p->piece;
 }
 

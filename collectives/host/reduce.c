@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * all_reduce, reduce_scatter and reduce, which differ only in who gets which part of the result.
+ * all_reduce, reduce_scatter and reduce over several nodes (one node: sum.c), which differ only in
+ * who gets which part of the result.
  *
  * The elements are cut into `slices` x `nodes` ranges. In every node the ranks of slice s drive it
  * (local rank s, counted around in nodes with fewer ranks): the driver sums its node's fragments
  * (order.c) of range (s, m) and sends them to the driver in node m, the owner, which adds the
  * fragments of all nodes and sends the result to the nodes that want it, whose drivers hand it to
- * their local ranks. On one node nothing is sent and the driver's sum is the result. A rank's range
- * of a reduce_scatter is one that it owns itself.
+ * their local ranks. A rank's range of a reduce_scatter is one that it owns itself.
  *
  * Ranges are worked through in rounds of one piece each, as a pipeline:
  *     contribute(k): sum fragments, send them      combine(k): one iteration later
@@ -27,8 +27,11 @@
 
 #include <string.h>
 
-enum { ALIGN = 64, BLOCK = 32768 /* bytes summed at a time, to stay in the cache */ };
-enum { PIPE = 2 /* rounds whose messages are under way */ };
+enum { ALIGN = 64 };
+enum {
+    PIPE = 2, /* rounds whose messages are under way */
+    DEPTH = PIPE + 1 /* iterations from a round's contribution to its copy-out */
+};
 enum { FRAGMENT_OUT, FRAGMENT_IN, RESULT_OUT, RESULT_IN, WAYS };
 
 typedef struct plan {
@@ -41,7 +44,6 @@ typedef struct plan {
     size_t piece, rounds; /* elements; number */
     bool staged;
     bool whole; /* this rank's input is its node's fragment: sent from where it lies */
-    int depth; /* iterations from a round's contribution to its copy-out */
     size_t own_bytes, all_bytes; /* of one element in this node's, in all nodes' fragments */
 } plan;
 
@@ -167,28 +169,6 @@ static int divisor(const plan *p)
     return p->call->op == TUTTI_AVG ? p->layout->size : 1;
 }
 
-/* The result of a piece on a single node, straight to where it belongs. */
-static void sum_to_targets(const plan *p, int targets, size_t n)
-{
-    tt_host *host = p->host;
-    tt_reduce_job job = {.tree = &host->order.fragment[0],
-                         .in = host->operand,
-                         .dtype = p->call->dtype,
-                         .op = p->call->op,
-                         .divisor = divisor(p)};
-    for (size_t at = 0; at < n && targets > 0; at += job.n) {
-        job.n = tt_min_size(n - at, BLOCK / p->element);
-        job.out = host->target[0];
-        tt_reduce(&job);
-        for (int i = 0; i < host->locals; i++)
-            host->operand[i].data = (const char *)host->operand[i].data + job.n * p->element;
-        for (int i = 1; i < targets; i++)
-            memcpy(host->target[i], host->target[0], job.n * p->element);
-        for (int i = 0; i < targets; i++)
-            host->target[i] += job.n * p->element;
-    }
-}
-
 /* Memory and links of one driven slice in one of the pipeline's rounds. */
 static size_t slice_work(const plan *p)
 {
@@ -288,17 +268,11 @@ static tutti_status send_fragments(const plan *p, int index, size_t k)
 
 static tutti_status contribute(const plan *p, size_t k)
 {
-    size_t begin, n;
     if (k >= p->rounds)
         return TUTTI_OK;
     for (int index = 0; index < p->mine; index++) {
-        if (p->nodes > 1) {
-            TT_TRY(post_fragments(p, index, k));
-            TT_TRY(send_fragments(p, index, k));
-        } else if (piece_of(p, slice_of(p, index), 0, k, &begin, &n)) {
-            view_inputs(p, k, slice_of(p, index), 0, begin);
-            sum_to_targets(p, find_targets(p, k, slice_of(p, index), 0, begin), n);
-        }
+        TT_TRY(post_fragments(p, index, k));
+        TT_TRY(send_fragments(p, index, k));
     }
     return TUTTI_OK;
 }
@@ -417,7 +391,7 @@ static void copy_in(const plan *p, size_t k)
         return;
     for (int slice = 0; slice < p->slices; slice++)
         for (int node = 0; node < p->nodes; node++)
-            if (piece_of(p, slice, node, k, &begin, &n))
+            if (slice % p->host->locals != local && piece_of(p, slice, node, k, &begin, &n))
                 memcpy(in_slot(p, local, k, slice, node),
                        (const char *)p->call->in + begin * p->element, n * p->element);
 }
@@ -464,14 +438,10 @@ static tutti_status make_plan(tt_run *run, plan *p)
     for (int i = 0; i < host->locals && host->locals > 1; i++)
         p->staged = p->staged || plain_in(p, i) || plain_out(p, i);
     p->whole = host->locals == 1;
-    p->depth = p->nodes > 1 ? PIPE + 1 : 1;
     size_t longest = longest_range(p), parts = (size_t)p->slices * (size_t)p->nodes;
-    p->piece = p->nodes == 1 && !p->staged ? longest
-                                           : host->slot_bytes / parts / ALIGN * ALIGN / p->element;
+    p->piece = host->tune.slot_bytes / parts / ALIGN * ALIGN / p->element;
     p->rounds = longest == 0 ? 0 : (longest + p->piece - 1) / p->piece;
     p->piece = tt_min_size(p->piece, longest);
-    if (p->nodes == 1)
-        return TUTTI_OK;
     p->own_bytes = tt_order_node_bytes(&host->order, host->node, p->call->dtype);
     for (int node = 0; node < p->nodes; node++)
         p->all_bytes += tt_order_node_bytes(&host->order, node, p->call->dtype);
@@ -485,17 +455,17 @@ tutti_status tt_host_reduce(tt_run *run)
     TT_TRY(make_plan(run, &p));
     if (p.rounds == 0)
         return TUTTI_OK;
-    for (size_t i = 0; i < p.rounds + (size_t)p.depth; i++) {
+    for (size_t i = 0; i < p.rounds + DEPTH; i++) {
         copy_in(&p, i);
         if (p.staged)
             TT_TRY(tt_meet_barrier(run));
         TT_TRY(contribute(&p, i));
-        if (p.nodes > 1 && i >= 1)
+        if (i >= 1)
             TT_TRY(combine(&p, i - 1));
-        if (p.nodes > 1 && i >= 2)
+        if (i >= 2)
             TT_TRY(collect(&p, i - 2));
-        if (i >= (size_t)p.depth)
-            copy_out(&p, i - (size_t)p.depth);
+        if (i >= DEPTH)
+            copy_out(&p, i - DEPTH);
     }
     if (!p.staged)
         TT_TRY(tt_meet_barrier(run)); /* peers read and wrote this rank's buffers */

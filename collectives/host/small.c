@@ -39,14 +39,21 @@ size_t tt_small_bytes(const tt_call *call)
     return most_bytes(call);
 }
 
-tt_form tt_small_form(const tt_host *host, const tt_call *call)
+void tt_small_choose(tt_run *run)
 {
+    const tt_host *host = run->host;
+    const tt_call *call = run->call;
+    run->form = TT_LARGE;
+    run->may_carry = false;
     if (host->nodes > 1 || host->locals == 1 || call->recv_counts != NULL)
-        return TT_LARGE;
+        return;
     size_t most = most_bytes(call);
     if (tt_meet_is_tiny(call, most))
-        return TT_TINY;
-    return most <= host->small_bytes ? TT_SMALL : TT_LARGE;
+        run->form = TT_TINY;
+    else if (most <= host->tune.small_bytes)
+        run->form = TT_SMALL;
+    else
+        run->may_carry = most <= host->tune.carry_bytes;
 }
 
 /* n elements of the result, from element `begin`. */

@@ -16,7 +16,9 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/quick.c
     ${CMAKE_CURRENT_LIST_DIR}/reduce.c
     ${CMAKE_CURRENT_LIST_DIR}/small.c
-    ${CMAKE_CURRENT_LIST_DIR}/spread.c)
+    ${CMAKE_CURRENT_LIST_DIR}/spread.c
+    ${CMAKE_CURRENT_LIST_DIR}/sum.c
+    ${CMAKE_CURRENT_LIST_DIR}/tune.c)
 
 # The loops are compiled once per instruction set. What the options allow changes no result: comparisons may be made on
 # values that are not used, and errno is not read.

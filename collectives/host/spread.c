@@ -243,7 +243,7 @@ static tutti_status make_plan(tt_run *run, plan *p)
         p->reads = p->reads || !slotted(p, block);
     }
     size_t share = gathers(p) ? (size_t)host->spread_share : (size_t)p->blocks;
-    p->piece = p->in_rounds ? host->slot_bytes / share / ALIGN * ALIGN : longest;
+    p->piece = p->in_rounds ? host->tune.slot_bytes / share / ALIGN * ALIGN : longest;
     p->rounds = longest == 0 ? 0 : (longest + p->piece - 1) / p->piece;
     return host->nodes == 1
                ? TUTTI_OK

@@ -26,6 +26,8 @@ typedef enum tt_env_type {
     X(BACKEND, TT_ENV_STRING, "auto", true, "auto, host or cuda: where collectives run")           \
     X(BUCKET_BYTES, TT_ENV_BYTES, "25M", true,                                                     \
       "cap of a gradient bucket when the program gives none")                                      \
+    X(CARRY_BYTES, TT_ENV_BYTES, "0", true,                                                        \
+      "input of plain memory up to this size travels with the call; 0: measured")                  \
     X(CHECK, TT_ENV_BOOL, "0", true,                                                               \
       "1: compare op, count, dtype and root of every collective over all ranks, also across "      \
       "nodes (blocks the host)")                                                                   \
@@ -51,9 +53,16 @@ typedef enum tt_env_type {
     X(LOG_FILE, TT_ENV_STRING, "", false,                                                          \
       "file for the log instead of standard error; %h host, %r rank, %p process")                  \
     X(NODES, TT_ENV_STRING, "", false, "2x4 or 3,1,4: fake nodes for the threads bootstrap")       \
+    X(NT_BYTES, TT_ENV_BYTES, "0", false,                                                          \
+      "outputs of host collectives from this size on are written past the cache; 0: measured")     \
     X(REPRODUCIBLE, TT_ENV_BOOL, "0", true,                                                        \
       "1: the world communicator sums in one tree over all ranks, whatever the layout")            \
     X(SHM_DIR, TT_ENV_STRING, "/dev/shm", false, "where shared memory is made; a tmpfs")           \
+    X(SIMD, TT_ENV_STRING, "auto", false,                                                          \
+      "instruction set of host reductions: auto, plain, avx2, avx512 or neon; one that the CPU "   \
+      "lacks is auto")                                                                             \
+    X(SMALL_BYTES, TT_ENV_BYTES, "0", true,                                                        \
+      "input up to this size travels with the call on the host; 0: measured")                      \
     X(SPIN_US, TT_ENV_INT, "-1", false,                                                            \
       "microseconds a waiting rank spins before it yields the core; -1: by the number of ranks "   \
       "per core")                                                                                  \

@@ -14,12 +14,27 @@ static const layout_case layouts[] = {
     {8, "5,3", "2K"},  {16, NULL, "8K"}, {16, "4x4", "16K"}, {16, "7,1,8", "4K"},
 };
 
+/* Sizes at which the collectives change their way, and instruction sets: layouts take turns. */
+static const char *const switches[][4] = {
+    {"0", "0", "0", "auto"},     {"64", "64", "64", "plain"}, {"64", "16K", "64", "auto"},
+    {"8K", "32K", "1K", "avx2"}, {"64", "64", "1G", "auto"},
+};
+
 static long batches = 28; /* of each of the layouts: about 1000 calls in all */
 static uint64_t first_seed = 1;
 
 static void body(tt_rank *r)
 {
     random_calls(r, r->arg);
+}
+
+static void choose_switches(uint64_t turn)
+{
+    static const char *const names[] = {"TUTTI_SMALL_BYTES", "TUTTI_CARRY_BYTES", "TUTTI_NT_BYTES",
+                                        "TUTTI_SIMD"};
+    const char *const *value = switches[turn % (sizeof switches / sizeof switches[0])];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        setenv(names[i], value[i], 1);
 }
 
 static void random_layouts(void **state)
@@ -35,6 +50,7 @@ static void random_layouts(void **state)
         if (*unit == 'K')
             w.chunk_bytes *= 1024;
         setenv("TUTTI_CHUNK_BYTES", at->chunk, 1);
+        choose_switches(first_seed - 1 + i);
         TT_ASSERT_RANKS(at->ranks, at->nodes, body, &w);
     }
 }

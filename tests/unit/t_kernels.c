@@ -310,7 +310,7 @@ static void conversions(void **state)
         const tt_half_loops *h = &loops[t / 2]->half[t % 2 == 0 ? TT_HALF_BF16 : TT_HALF_F16];
         for (size_t i = 0; i < 65536; i++)
             half[i] = (uint16_t)i;
-        h->widen(&(tt_loop_args){wide, half, NULL, 65536, 1});
+        h->widen(&(tt_loop_args){wide, half, NULL, 65536, 1, NULL});
         for (size_t i = n = 0; i < 65536; i++) {
             double next = from_half(half_types[t % 2], (uint16_t)(i + 1));
             double here = from_half(half_types[t % 2], (uint16_t)i);
@@ -321,10 +321,10 @@ static void conversions(void **state)
             border[n + 1] = nextafterf(border[n - 1], -INFINITY);
             n += 2;
         }
-        h->narrow(&(tt_loop_args){back, wide, NULL, 65536, 1});
+        h->narrow(&(tt_loop_args){back, wide, NULL, 65536, 1, NULL});
         for (size_t i = 0; i < 65536; i++)
             assert_int_equal(back[i], to_half(half_types[t % 2], (double)wide[i]));
-        h->narrow(&(tt_loop_args){back, border, NULL, n, 1});
+        h->narrow(&(tt_loop_args){back, border, NULL, n, 1, NULL});
         for (size_t i = 0; i < n; i++)
             if (back[i] != to_half(half_types[t % 2], (double)border[i]))
                 fail_msg("%s: %a becomes %#x", loops[t / 2]->name, (double)border[i], back[i]);
@@ -347,10 +347,10 @@ static void f16_survives_flushing(void **state)
         half[i] = (uint16_t)i;
     for (size_t t = 0; t < n_loops; t++) {
         const tt_half_loops *h = &loops[t]->half[TT_HALF_F16];
-        h->widen(&(tt_loop_args){wide, half, NULL, 65536, 1});
+        h->widen(&(tt_loop_args){wide, half, NULL, 65536, 1, NULL});
         __builtin_ia32_ldmxcsr(mode | 0x8040);
-        h->widen(&(tt_loop_args){flushed, half, NULL, 65536, 1});
-        h->narrow(&(tt_loop_args){back, flushed, NULL, 65536, 1});
+        h->widen(&(tt_loop_args){flushed, half, NULL, 65536, 1, NULL});
+        h->narrow(&(tt_loop_args){back, flushed, NULL, 65536, 1, NULL});
         __builtin_ia32_ldmxcsr(mode);
         assert_memory_equal(wide, flushed, sizeof wide);
         for (size_t i = 0; i < 65536; i++)

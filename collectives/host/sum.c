@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * all_reduce, reduce_scatter and reduce among the ranks of one node, which differ only in who gets
+ * which part of the result. Every rank sums a part of its own and puts the result where it belongs.
+ *
+ * Registered buffers are read and written in place: one pass over memory, one barrier behind it.
+ * A part is summed block by block, so that what goes to several places is in the first-level cache
+ * when it is copied. Results that would not stay in the cache and whose lines nobody has read are
+ * written around it.
+ *
+ * If a buffer that peers must reach is plain, the node works in rounds of one piece per part: ranks
+ * with plain input copy what others sum into a slot, one barrier per round, ranks with plain output
+ * copy others' results from their slots. Input slots are free again two barriers later, output
+ * slots one iteration later. In place is safe in every mixture: a piece is overwritten by the rank
+ * that sums it, after it was read, or by its own rank, when it was summed.
+ */
+#include "host/host.h"
+
+#include <string.h>
+
+enum { ALIGN = 64, BLOCK = 4096 };
+
+typedef struct plan {
+    tt_run *run;
+    const tt_call *call;
+    tt_host *host;
+    size_t element, total;
+    size_t piece, rounds; /* elements; number */
+    bool staged;
+    bool past_cache; /* what is not in place is written around the cache */
+} plan;
+
+/* The part that a rank sums, in elements. */
+static void part_of(const plan *p, int local, size_t *begin_out, size_t *n_out)
+{
+    if (p->call->kind == TT_REDUCE_SCATTER) {
+        *begin_out = p->host->offset[local];
+        *n_out = p->host->offset[local + 1] - *begin_out;
+        return;
+    }
+    tt_part(p->total, (size_t)p->host->locals, (size_t)local, ALIGN / p->element, begin_out, n_out);
+}
+
+/* Round k's piece of a part; false if there is none. */
+static bool piece_of(const plan *p, int local, size_t k, size_t *begin_out, size_t *n_out)
+{
+    size_t begin, n;
+    part_of(p, local, &begin, &n);
+    if (k >= p->rounds || k * p->piece >= n)
+        return false;
+    *begin_out = begin + k * p->piece;
+    *n_out = tt_min_size(p->piece, n - k * p->piece);
+    return true;
+}
+
+/* Whether a rank gets the results of others' parts. */
+static bool wants(const plan *p, int local)
+{
+    return p->call->kind == TT_ALL_REDUCE || (p->call->kind == TT_REDUCE && p->call->root == local);
+}
+
+static bool plain_in(const plan *p, int local)
+{
+    return p->host->peer[local].notice.in.id == 0;
+}
+
+static bool plain_out(const plan *p, int local)
+{
+    return wants(p, local) && p->host->peer[local].notice.out.id == 0;
+}
+
+static char *in_slot(const plan *p, int local, size_t k, int part)
+{
+    return tt_control_slot(p->host, local, (int)(k % TT_IN_SLOTS)) +
+           (size_t)part * p->piece * p->element;
+}
+
+static char *out_slot(const plan *p, int local, size_t k)
+{
+    return tt_control_slot(p->host, local, TT_IN_SLOTS + (int)(k % TT_OUT_SLOTS));
+}
+
+static void view_inputs(const plan *p, size_t k, size_t begin)
+{
+    const tt_host *host = p->host;
+    for (int i = 0; i < host->locals; i++) {
+        const char *in = host->peer[i].in;
+        host->operand[i] = (tt_operand){
+            in != NULL ? in + begin * p->element : in_slot(p, i, k, host->local), false};
+    }
+}
+
+/* Where the result of this rank's piece goes; returns the number of places in host->target. Those
+ * to be written around the cache come last, from *past_out on. */
+static int find_targets(const plan *p, size_t k, size_t begin, int *past_out)
+{
+    tt_host *host = p->host;
+    bool slot = false;
+    int n = 0;
+    if (p->call->kind == TT_REDUCE_SCATTER) {
+        size_t first = host->offset[host->local];
+        host->target[0] = (char *)p->call->out + (begin - first) * p->element;
+        *past_out =
+            p->past_cache && p->call->out != (const char *)p->call->in + first * p->element ? 0 : 1;
+        return 1;
+    }
+    for (int i = 0; i < host->locals; i++)
+        slot = slot || (wants(p, i) && host->peer[i].out == NULL);
+    if (slot)
+        host->target[n++] = out_slot(p, host->local, k);
+    for (int past = 0; past < 2; past++) {
+        for (int i = 0; i < host->locals; i++) {
+            const tt_peer *peer = &host->peer[i];
+            bool around = p->past_cache && peer->in != peer->out;
+            if (wants(p, i) && peer->out != NULL && around == (past == 1))
+                host->target[n++] = peer->out + begin * p->element;
+        }
+        if (past == 0)
+            *past_out = n;
+    }
+    return n;
+}
+
+/* Sums n elements of host->operand to `targets` places. */
+static void sum_to_targets(const plan *p, int targets, int past, size_t n)
+{
+    unsigned char block[BLOCK] __attribute__((aligned(ALIGN)));
+    tt_host *host = p->host;
+    tt_reduce_job job = {.tree = &host->order.fragment[0],
+                         .in = host->operand,
+                         .dtype = p->call->dtype,
+                         .op = p->call->op,
+                         .divisor = p->call->op == TUTTI_AVG ? host->locals : 1};
+    for (size_t at = 0; at < n && targets > 0; at += job.n) {
+        job.n = tt_min_size(n - at, past == 1 && targets == 1 ? n : BLOCK / p->element);
+        const size_t bytes = job.n * p->element;
+        job.out = past > 0 ? (void *)host->target[0] : block;
+        job.out2 = past > 1 ? host->target[1] : NULL;
+        tt_reduce(&job);
+        for (int i = 2; i < past; i++)
+            memcpy(host->target[i], job.out, bytes);
+        for (int i = past; i < targets; i++)
+            tt_copy_past_cache(host->target[i], job.out, bytes);
+        for (int i = 0; i < host->locals; i++)
+            host->operand[i].data = (const char *)host->operand[i].data + bytes;
+        for (int i = 0; i < targets; i++)
+            host->target[i] += bytes;
+    }
+    if (past < targets)
+        tt_copy_past_cache_end();
+}
+
+static void sum_piece(const plan *p, size_t k)
+{
+    size_t begin, n;
+    int past;
+    if (!piece_of(p, p->host->local, k, &begin, &n))
+        return;
+    view_inputs(p, k, begin);
+    int targets = find_targets(p, k, begin, &past);
+    sum_to_targets(p, targets, past, n);
+}
+
+static void copy_in(const plan *p, size_t k)
+{
+    const int local = p->host->local;
+    size_t begin, n;
+    if (!plain_in(p, local))
+        return;
+    for (int i = 0; i < p->host->locals; i++)
+        if (i != local && piece_of(p, i, k, &begin, &n))
+            memcpy(in_slot(p, local, k, i), (const char *)p->call->in + begin * p->element,
+                   n * p->element);
+}
+
+static void copy_out(const plan *p, size_t k)
+{
+    const tt_host *host = p->host;
+    size_t begin, n;
+    if (!plain_out(p, host->local))
+        return;
+    for (int i = 0; i < host->locals; i++) {
+        if (i == host->local || !piece_of(p, i, k, &begin, &n))
+            continue;
+        char *to = (char *)p->call->out + begin * p->element;
+        if (p->past_cache && p->call->in != p->call->out)
+            tt_copy_past_cache(to, out_slot(p, i, k), n * p->element);
+        else
+            memcpy(to, out_slot(p, i, k), n * p->element);
+    }
+    if (p->past_cache)
+        tt_copy_past_cache_end();
+}
+
+static void make_plan(tt_run *run, plan *p)
+{
+    tt_host *host = run->host;
+    const tt_call *call = run->call;
+    size_t longest = 0, begin, n;
+    *p = (plan){.run = run,
+                .call = call,
+                .host = host,
+                .element = tutti_dtype_size(call->dtype),
+                .total = call->n};
+    if (call->kind == TT_REDUCE_SCATTER) {
+        tt_offsets(call->counts, call->n, host->locals, host->offset);
+        p->total = host->offset[host->locals];
+    }
+    for (int i = 0; i < host->locals; i++) {
+        part_of(p, i, &begin, &n);
+        longest = n > longest ? n : longest;
+        p->staged = p->staged || (host->locals > 1 && (plain_in(p, i) || plain_out(p, i)));
+    }
+    p->piece = longest;
+    if (p->staged)
+        p->piece = tt_min_size(longest, host->tune.slot_bytes / (size_t)host->locals / ALIGN *
+                                            ALIGN / p->element);
+    p->rounds = longest == 0 ? 0 : (longest + p->piece - 1) / p->piece;
+    p->past_cache = p->total * p->element >= host->tune.nt_bytes;
+}
+
+tutti_status tt_host_sum(tt_run *run)
+{
+    plan p;
+    make_plan(run, &p);
+    if (p.rounds == 0)
+        return TUTTI_OK;
+    if (!p.staged) {
+        sum_piece(&p, 0);
+        return tt_meet_barrier(run); /* peers read and wrote this rank's buffers */
+    }
+    for (size_t k = 0; k <= p.rounds; k++) {
+        copy_in(&p, k);
+        TT_TRY(tt_meet_barrier(run));
+        sum_piece(&p, k);
+        if (k > 0)
+            copy_out(&p, k - 1);
+    }
+    return TUTTI_OK;
+}

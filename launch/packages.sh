@@ -11,7 +11,7 @@
 
 # shellcheck disable=SC2034 # used by those who source this file
 tutti_packages_build="gcc=gcc libc6-dev cmake=cmake ninja=ninja-build pkg-config=pkg-config mpirun=openmpi-bin
-    libopenmpi-dev libhdf5-dev libhwloc-dev libjansson-dev libxxhash-dev libopenblas-dev"
+    libopenmpi-dev libhdf5-dev libhwloc-dev libexpat1-dev libjansson-dev libxxhash-dev libopenblas-dev"
 # shellcheck disable=SC2034
 tutti_packages_test="g++=g++ python3=python3 h5dump=hdf5-tools libcmocka-dev"
 # shellcheck disable=SC2034

@@ -43,28 +43,7 @@ static tutti_status add_function(const tt_spec *s, tt_machine *m, int parent, in
     return TUTTI_OK;
 }
 
-static tutti_status add_domains(const tt_spec *s, tt_machine *m)
-{
-    for (int i = 0; i < s->numa; i++) {
-        tt_numa *numa;
-        int at;
-
-        TT_TRY(tt_machine_add_numa(m, &at));
-        numa = &m->numa[at];
-        numa->id = s->tree == TT_TREE_FLAT ? -1 : i;
-        numa->id_from = s->tree == TT_TREE_FLAT ? TT_UNKNOWN : TT_FROM_FILE;
-        numa->arch = s->arch;
-        numa->vendor = s->vendor;
-        numa->family = s->vendor == TT_VENDOR_INTEL ? 6 : s->vendor == TT_VENDOR_AMD ? 23 : 0;
-        numa->model = s->cpu_model;
-        numa->cpu_from = numa->cpus_from = TT_FROM_FILE;
-        for (int c = 0; c < s->cores && i * s->cores + c < TT_CPUS_MAX; c++)
-            TT_TRY(tt_cpuset_add(&numa->cpus, i * s->cores + c));
-    }
-    return TUTTI_OK;
-}
-
-/* The domain of the i-th of n devices that are spread evenly. */
+/* The domain of a GPU, as the description numbers domains. */
 static int domain_of_gpu(const tt_spec *s, int gpu)
 {
     if (gpu < s->n_gpu_numa)
@@ -72,7 +51,42 @@ static int domain_of_gpu(const tt_spec *s, int gpu)
     return gpu * s->numa / s->gpus;
 }
 
-static tutti_status add_gpu(const tt_spec *s, tt_machine *m, int parent, int numa)
+/* Domains come in the order in which GPUs use them, as in NCCL's XML; the others follow.
+ * place[number] is the model's index. */
+static void order_domains(const tt_spec *s, int place[TT_TOPO_MAX_NUMA])
+{
+    int n = 0;
+
+    for (int d = 0; d < s->numa; d++)
+        place[d] = -1;
+    for (int g = 0; g < s->gpus; g++)
+        if (place[domain_of_gpu(s, g)] < 0)
+            place[domain_of_gpu(s, g)] = n++;
+    for (int d = 0; d < s->numa; d++)
+        if (place[d] < 0)
+            place[d] = n++;
+}
+
+static tutti_status add_domain(const tt_spec *s, tt_machine *m, int number)
+{
+    tt_numa *numa;
+    int at;
+
+    TT_TRY(tt_machine_add_numa(m, &at));
+    numa = &m->numa[at];
+    numa->id = s->tree == TT_TREE_FLAT ? -1 : number;
+    numa->id_from = s->tree == TT_TREE_FLAT ? TT_UNKNOWN : TT_FROM_FILE;
+    numa->arch = s->arch;
+    numa->vendor = s->vendor;
+    numa->family = s->vendor == TT_VENDOR_INTEL ? 6 : s->vendor == TT_VENDOR_AMD ? 23 : 0;
+    numa->model = s->cpu_model;
+    numa->cpu_from = numa->cpus_from = TT_FROM_FILE;
+    for (int c = 0; c < s->cores && number * s->cores + c < TT_CPUS_MAX; c++)
+        TT_TRY(tt_cpuset_add(&numa->cpus, number * s->cores + c));
+    return TUTTI_OK;
+}
+
+static tutti_status add_gpu(const tt_spec *s, tt_machine *m, int parent, int numa, int number)
 {
     tt_gpu *gpu;
     int at, pci;
@@ -83,7 +97,7 @@ static tutti_status add_gpu(const tt_spec *s, tt_machine *m, int parent, int num
     gpu = &m->gpus[at];
     gpu->pci = pci;
     gpu->numa = numa;
-    gpu->rank = at;
+    gpu->dev = gpu->rank = number;
     gpu->sm = s->sm;
     gpu->gdr = s->gdr ? TT_YES : TT_NO;
     gpu->mig = TT_NO;
@@ -96,7 +110,7 @@ static tutti_status add_gpu(const tt_spec *s, tt_machine *m, int parent, int num
     return TUTTI_OK;
 }
 
-static tutti_status add_nic(const tt_spec *s, tt_machine *m, int parent, int numa)
+static tutti_status add_nic(const tt_spec *s, tt_machine *m, int parent, int numa, int number)
 {
     tt_nic *nic;
     int at, pci;
@@ -106,10 +120,11 @@ static tutti_status add_nic(const tt_spec *s, tt_machine *m, int parent, int num
     nic = &m->nics[at];
     nic->pci = pci;
     nic->numa = numa;
-    nic->dev = at < s->n_nic_order ? s->nic_order[at] : at;
+    nic->dev = number < s->n_nic_order ? s->nic_order[number] : number;
     nic->port = 1;
     nic->mbps = (int64_t)s->rate * 1000;
     nic->guid = (uint64_t)nic->dev + 1;
+    nic->has_guid = true;
     nic->kind = (uint8_t)s->net;
     nic->gdr = s->gdr && s->net != TT_NIC_ETHERNET ? TT_YES : TT_NO;
     nic->coll = TT_NO;
@@ -124,30 +139,50 @@ static tutti_status add_nic(const tt_spec *s, tt_machine *m, int parent, int num
     return TUTTI_OK;
 }
 
-static tutti_status add_switches(const tt_spec *s, tt_machine *m)
+/* The switches of a domain, each with its GPUs and its share of the NICs. */
+static tutti_status add_switches(const tt_spec *s, tt_machine *m, int number, int numa)
 {
-    int switches = (s->gpus + s->per_switch - 1) / s->per_switch, nic = 0;
+    int switches = (s->gpus + s->per_switch - 1) / s->per_switch;
 
     for (int w = 0; w < switches; w++) {
-        int first = w * s->per_switch, numa = domain_of_gpu(s, first), at;
+        int first = w * s->per_switch, at;
 
+        if (domain_of_gpu(s, first) != number)
+            continue;
         TT_TRY(add_function(s, m, -1, numa, 0x060400, &at));
         for (int g = first; g < first + s->per_switch && g < s->gpus; g++)
-            TT_TRY(add_gpu(s, m, at, numa));
-        for (; nic * switches < (w + 1) * s->nics; nic++)
-            TT_TRY(add_nic(s, m, at, numa));
+            TT_TRY(add_gpu(s, m, at, numa, g));
+        for (int n = 0; n < s->nics; n++)
+            if (n * switches / s->nics == w)
+                TT_TRY(add_nic(s, m, at, numa, n));
     }
     return TUTTI_OK;
 }
 
-static tutti_status add_devices(const tt_spec *s, tt_machine *m)
+static tutti_status add_devices(const tt_spec *s, tt_machine *m, int number, int numa)
 {
     if (s->tree == TT_TREE_SWITCH && s->gpus > 0)
-        return add_switches(s, m);
+        return add_switches(s, m, number, numa);
     for (int g = 0; g < s->gpus; g++)
-        TT_TRY(add_gpu(s, m, -1, domain_of_gpu(s, g)));
+        if (domain_of_gpu(s, g) == number)
+            TT_TRY(add_gpu(s, m, -1, numa, g));
     for (int n = 0; n < s->nics; n++)
-        TT_TRY(add_nic(s, m, -1, n * s->numa / s->nics));
+        if (n * s->numa / s->nics == number)
+            TT_TRY(add_nic(s, m, -1, numa, n));
+    return TUTTI_OK;
+}
+
+static tutti_status add_tree(const tt_spec *s, tt_machine *m)
+{
+    int place[TT_TOPO_MAX_NUMA];
+
+    order_domains(s, place);
+    for (int at = 0; at < s->numa; at++)
+        for (int number = 0; number < s->numa; number++)
+            if (place[number] == at) {
+                TT_TRY(add_domain(s, m, number));
+                TT_TRY(add_devices(s, m, number, at));
+            }
     return TUTTI_OK;
 }
 
@@ -194,6 +229,15 @@ static int links_taken(const tt_spec *s, int a, int b)
     return taken;
 }
 
+/* The place of a GPU in the model by its number; -1 of -1. */
+static int index_of(const tt_machine *m, int number)
+{
+    for (int i = 0; i < m->n_gpus; i++)
+        if (m->gpus[i].dev == number)
+            return i;
+    return -1;
+}
+
 static tutti_status add_links(const tt_spec *s, tt_machine *m, int gpu, int peer, int count)
 {
     int at;
@@ -201,6 +245,8 @@ static tutti_status add_links(const tt_spec *s, tt_machine *m, int gpu, int peer
     count -= links_taken(s, gpu, peer);
     if (count <= 0)
         return TUTTI_OK;
+    gpu = index_of(m, gpu);
+    peer = index_of(m, peer);
     TT_TRY(tt_machine_add_nvlink(m, &at));
     m->nvlinks[at].gpu = gpu;
     m->nvlinks[at].peer_gpu = peer;
@@ -240,24 +286,25 @@ static void drop_gpu(tt_machine *m, int gpu)
     m->n_nvlinks = kept;
 }
 
-/* Highest first, so that the numbers of those that are yet to go stay right. */
 static tutti_status take_out(const tt_spec *s, tt_machine *m)
 {
-    for (int at = TT_TOPO_MAX_NICS; at >= 0; at--)
-        for (int i = 0; i < s->n_taken; i++) {
-            const struct taken *t = &s->taken[i];
+    for (int i = 0; i < s->n_taken; i++) {
+        const struct taken *t = &s->taken[i];
+        int at = t->what == 'g' ? index_of(m, t->a) : -1;
 
-            if (t->a != at || t->what == 'l')
-                continue;
-            if (at >= (t->what == 'g' ? m->n_gpus : m->n_nics))
-                return tt_fail(TUTTI_ERR_ARG, "machine description: there is no %s %d to take out",
-                               t->what == 'g' ? "GPU" : "NIC", at);
-            if (t->what == 'g')
-                drop_gpu(m, at);
-            else
-                memmove(&m->nics[at], &m->nics[at + 1],
-                        (size_t)(--m->n_nics - at) * sizeof *m->nics);
-        }
+        if (t->what == 'l')
+            continue;
+        for (int n = 0; t->what == 'n' && n < m->n_nics; n++)
+            if (m->nics[n].dev == t->a)
+                at = n;
+        if (at < 0)
+            return tt_fail(TUTTI_ERR_ARG, "machine description: there is no %s %d to take out",
+                           t->what == 'g' ? "GPU" : "NIC", t->a);
+        if (t->what == 'g')
+            drop_gpu(m, at);
+        else
+            memmove(&m->nics[at], &m->nics[at + 1], (size_t)(--m->n_nics - at) * sizeof *m->nics);
+    }
     return TUTTI_OK;
 }
 
@@ -304,8 +351,7 @@ tutti_status tt_spec_build(const tt_spec *s, tutti_topo *topo)
 
     TT_TRY(check(s));
     TT_TRY(tt_topo_add_machine(topo, &m));
-    TT_TRY(add_domains(s, m));
-    TT_TRY(add_devices(s, m));
+    TT_TRY(add_tree(s, m));
     TT_TRY(add_nvlinks(s, m));
     TT_TRY(take_out(s, m));
     m->system.from = TT_FROM_FILE;

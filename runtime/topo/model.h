@@ -177,6 +177,7 @@ typedef struct tt_nic {
     char name[TT_TOPO_NAME]; /* "mlx5_0", "eth0" */
     char netdev[TT_TOPO_NAME]; /* the Ethernet interface of it; "" */
     uint8_t kind; /* tt_nic_kind */
+    bool has_guid; /* else NCCL tells ports apart by dev */
     uint8_t gdr, coll, keep, up; /* tt_tri; coll: in-network reductions */
     uint8_t speed_from, pci_from; /* tt_from */
     uint32_t line;
@@ -293,8 +294,8 @@ tutti_status tt_topo_note_add(tutti_topo *topo, int machine, const char *fmt, ..
 tutti_status tt_topo_seal(tutti_topo *topo);
 
 /* One topo of several that describe one host each: host h is as parts[part_of[h]]. Their machines
- * are taken out of the parts, which are good only for closing then. Errors: ARG, NO_MEMORY, those of
- * tt_topo_seal. */
+ * are taken out of the parts, which are good only for closing then. Errors: ARG, NO_MEMORY, those
+ * of tt_topo_seal. */
 tutti_status tt_topo_join(tutti_topo *const *parts, int n_parts, const int *part_of, int n_hosts,
                           tutti_topo **topo_out);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The paths of a machine in the form that the rest of the library reads: matrices by GPU, NIC and
- * domain. Routes and rules are wires.c's and ways.c's; their graph is dropped here, since nothing but
- * the search for channels needs it again.
+ * domain. Routes and rules are wires.c's and ways.c's; their graph is dropped here, since nothing
+ * but the search for channels needs it again.
  *
- * Between hosts nothing is stored: 8,192 GPUs would have 67 million pairs, and each follows from two
- * rows of the hosts' own.
+ * Between hosts nothing is stored: 8,192 GPUs would have 67 million pairs, and each follows from
+ * two rows of the hosts' own.
  */
 #include "topo/paths.h"
 

@@ -41,6 +41,8 @@ const tt_topo_catalogue *tt_topo_catalogue_at(int i);
 /* The machine this process runs on: sysfs (under TUTTI_TOPO_FSROOT where set), hwloc, NVML. A
  * machine without any GPU is no error. */
 tutti_status tt_topo_read_live(tutti_topo **topo_out);
+/* A recorded machine: a directory with sys/ (and proc/cpuinfo) in it. No NVML is asked. */
+tutti_status tt_topo_read_root(const char *root, tutti_topo **topo_out);
 
 /* One host as NCCL topology XML, which reads back to the same model. The caller frees *text_out. */
 tutti_status tt_topo_write_nccl(const tutti_topo *topo, int host, char **text_out);

@@ -296,6 +296,11 @@ tutti_status tt_topo_seal(tutti_topo *topo)
 {
     for (int i = 0; i < topo->n_machines; i++)
         TT_TRY(seal_machine(topo->machines[i]));
+    free(topo->gpu_first);
+    free(topo->nic_first);
+    free(topo->island);
+    topo->gpu_first = topo->nic_first = NULL;
+    topo->island = NULL;
     TT_TRY(tt_calloc((size_t)topo->n_hosts + 1, sizeof(uint32_t), &topo->gpu_first));
     TT_TRY(tt_calloc((size_t)topo->n_hosts + 1, sizeof(uint32_t), &topo->nic_first));
     for (int i = 0; i < topo->n_hosts; i++) {

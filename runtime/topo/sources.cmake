@@ -5,13 +5,22 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/catalogue.c
     ${CMAKE_CURRENT_LIST_DIR}/cpuset.c
     ${CMAKE_CURRENT_LIST_DIR}/join.c
+    ${CMAKE_CURRENT_LIST_DIR}/hwloc_links.c
+    ${CMAKE_CURRENT_LIST_DIR}/hwloc_read.c
+    ${CMAKE_CURRENT_LIST_DIR}/matrix_build.c
+    ${CMAKE_CURRENT_LIST_DIR}/matrix_read.c
     ${CMAKE_CURRENT_LIST_DIR}/model.c
+    ${CMAKE_CURRENT_LIST_DIR}/nccl_read.c
+    ${CMAKE_CURRENT_LIST_DIR}/nccl_write.c
     ${CMAKE_CURRENT_LIST_DIR}/paths.c
+    ${CMAKE_CURRENT_LIST_DIR}/read.c
     ${CMAKE_CURRENT_LIST_DIR}/seal.c
     ${CMAKE_CURRENT_LIST_DIR}/synthetic.c
     ${CMAKE_CURRENT_LIST_DIR}/topo.c
+    ${CMAKE_CURRENT_LIST_DIR}/tree.c
     ${CMAKE_CURRENT_LIST_DIR}/ways.c
-    ${CMAKE_CURRENT_LIST_DIR}/wires.c)
+    ${CMAKE_CURRENT_LIST_DIR}/wires.c
+    ${CMAKE_CURRENT_LIST_DIR}/xml.c)
 # What follows from it: plan.
 target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/comm_config.c

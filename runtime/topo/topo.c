@@ -12,6 +12,13 @@
 #include "topo/paths.h"
 #include "topo/read.h"
 
+tutti_status tutti_topo_open_file(const char *path, tutti_topo **topo_out)
+{
+    if (path == NULL || topo_out == NULL)
+        return tt_fail(TUTTI_ERR_ARG, "tutti_topo_open_file: path or topo_out is NULL");
+    return tt_topo_read_file(path, topo_out);
+}
+
 tutti_status tutti_topo_open_synthetic(const char *text, tutti_topo **topo_out)
 {
     if (text == NULL || topo_out == NULL)

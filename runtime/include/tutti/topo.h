@@ -83,6 +83,17 @@ typedef struct tutti_topo_nic_info {
     }
 
 /*
+ * Reads a description from a file: NCCL topology XML, an hwloc XML export, or the text of
+ * `nvidia-smi topo -m`, told apart by content. The caller closes *topo_out. Errors: ARG, IO,
+ * CORRUPT (malformed; the text names the line), UNSUPPORTED (recognised, but it describes no
+ * machine), NO_MEMORY.
+ * Collective: no. Blocks: host, for the file. Stream: none. Threads: any. Graph-capture: allowed.
+ * After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_topo_open_file(const char *path,
+                                                            tutti_topo **topo_out);
+
+/*
  * Reads a description from a line of text: a name of the catalogue such as "hgx-h100", several
  * hosts of it ("hgx-h100 x4"), or the grammar of docs/topology.md. Errors: ARG (the text says
  * where), NO_MEMORY. Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture:
@@ -127,6 +138,15 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_topo_nic(const tutti_topo *topo, in
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_topo_path_query(const tutti_topo *topo, int gpu,
                                                              tutti_device_kind kind, int peer,
                                                              tutti_topo_path *path_out);
+
+/*
+ * Writes one host as NCCL topology XML, for NCCL_TOPO_FILE where a virtual machine hides its tree.
+ * The file is replaced whole or not at all. Errors: ARG, IO, NO_SPACE, NO_MEMORY.
+ * Collective: no. Blocks: host, for the file. Stream: none. Threads: any. Graph-capture: allowed.
+ * After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_topo_write_nccl(const tutti_topo *topo, int host,
+                                                             const char *path);
 
 #ifdef __cplusplus
 }

@@ -306,6 +306,29 @@ void tt_reduce(const tt_reduce_job *job)
         memcpy(job->out2, job->out, job->n * tt_operand_size(job->dtype, job->out_partial));
 }
 
+bool tt_reduce_past_with(const tt_loops *loops, const tt_reduce_job *job)
+{
+    enum { LINE = 64 };
+    const tt_tree_node *node = job->tree->node, *root = &node[job->tree->root];
+    const bool aligned = ((uintptr_t)job->out | (uintptr_t)job->out2) % LINE == 0;
+    const bool bf16 = job->dtype == TUTTI_BFLOAT16;
+    const tt_loop loop = bf16 ? loops->past.bf16 : loops->past.f32;
+
+    if (job->tree->nodes != 3 || fn_of(job->op) != TT_FN_SUM || !aligned || loop == NULL ||
+        (!bf16 && job->dtype != TUTTI_FLOAT32))
+        return false;
+    const tt_operand *a = &job->in[node[root->left].leaf], *b = &job->in[node[root->right].leaf];
+    if (bf16 && (job->out_partial || a->partial || b->partial))
+        return false;
+    loop(&(tt_loop_args){job->out, a->data, b->data, job->n, job->divisor, job->out2});
+    return true;
+}
+
+bool tt_reduce_past_cache(const tt_reduce_job *job)
+{
+    return tt_reduce_past_with(best_loops(), job);
+}
+
 #if defined(__x86_64__)
 void tt_copy_past_cache(void *to, const void *from, size_t bytes)
 {

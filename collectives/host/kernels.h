@@ -62,6 +62,10 @@ static inline size_t tt_operand_size(tutti_dtype dtype, bool partial)
     return partial && size == 2 ? sizeof(float) : size;
 }
 
+/* The same with the results written past the cache (see below); false, and nothing was done, if
+ * there is no such loop for the job or its results are not aligned to a line. */
+bool tt_reduce_past_cache(const tt_reduce_job *job);
+
 /* Copies to memory that is not read soon: around the cache, where the CPU can. The end comes before
  * others are told of the data. */
 void tt_copy_past_cache(void *to, const void *from, size_t bytes);

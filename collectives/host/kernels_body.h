@@ -259,6 +259,7 @@ TT_HALF_LOOPS(f16)
     }
 
 #include "host/kernels_f16c.h"
+#include "host/kernels_past.h"
 #ifndef TT_F16_ROW
 #define TT_F16_ROW TT_HALF_ROW(f16)
 #endif
@@ -279,6 +280,7 @@ const tt_loops TT_LOOPS = {
             [TT_ACC_I64] = divide_i64,
             [TT_ACC_U64] = divide_u64,
         },
+    .past = TT_PAST_ROW,
     .half = {[TT_HALF_BF16] = TT_HALF_ROW(bf16), [TT_HALF_F16] = TT_F16_ROW},
 };
 

@@ -42,18 +42,25 @@ typedef struct tt_half_loops {
     tt_loop sum_wide_last; /* h = w + w */
 } tt_half_loops;
 
+/* Sums of two whose results, aligned to a line, are written past the cache; NULL: there is none. */
+typedef struct tt_past_loops {
+    tt_loop f32, bf16;
+} tt_past_loops;
+
 typedef struct tt_loops {
     const char *name;
     tt_loop inner[TT_ACC_COUNT][TT_FN_COUNT];
     tt_loop last[TT_ACC_COUNT][TT_FN_COUNT];
     tt_loop divide[TT_ACC_COUNT]; /* out = a, last */
     tt_half_loops half[TT_HALF_COUNT];
+    tt_past_loops past;
 } tt_loops;
 
 /* The tables that this CPU can run, slowest first; *n_out of them. */
 const tt_loops *const *tt_loops_here(size_t *n_out);
 
-/* tt_reduce with a given table. */
+/* tt_reduce with a given table; tt_reduce_past_cache likewise. */
+bool tt_reduce_past_with(const tt_loops *loops, const tt_reduce_job *job);
 void tt_reduce_with(const tt_loops *loops, const tt_reduce_job *job);
 
 #endif

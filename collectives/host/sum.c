@@ -131,6 +131,15 @@ static void sum_to_targets(const plan *p, int targets, int past, size_t n)
                          .dtype = p->call->dtype,
                          .op = p->call->op,
                          .divisor = p->call->op == TUTTI_AVG ? host->locals : 1};
+    if (past == 0 && (targets == 1 || targets == 2)) {
+        job.n = n;
+        job.out = host->target[0];
+        job.out2 = targets == 2 ? host->target[1] : NULL;
+        if (tt_reduce_past_cache(&job)) {
+            tt_copy_past_cache_end();
+            return;
+        }
+    }
     for (size_t at = 0; at < n && targets > 0; at += job.n) {
         job.n = tt_min_size(n - at, past == 1 && targets == 1 ? n : BLOCK / p->element);
         const size_t bytes = job.n * p->element;

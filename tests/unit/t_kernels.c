@@ -296,6 +296,67 @@ static void every_type_and_operator(void **state)
                     check_case(&rng, dtypes[d], all_ops[o], k);
 }
 
+/* A result in two places, by way of the cache and past it. */
+static void check_two_places(tt_rng *rng, tutti_dtype dtype, tutti_op op, int k)
+{
+    enum { N = 700 };
+    static unsigned char two[2][N * 8 + 64] __attribute__((aligned(64)));
+    tt_operand in[K_MAX];
+    tt_tree tree;
+    size_t n_loops;
+    const tt_loops *const *loops = tt_loops_here(&n_loops);
+    tt_reduce_job job = {.tree = &tree,
+                         .in = in,
+                         .dtype = dtype,
+                         .op = op,
+                         .divisor = op == TUTTI_AVG ? k : 1,
+                         .out = two[0],
+                         .out2 = two[1]};
+    const size_t bytes = N * tutti_dtype_size(dtype);
+
+    assert_int_equal(tt_tree_balanced(0, k, &tree), TUTTI_OK);
+    job.n = N - tt_rand_below(rng, 3);
+    for (int i = 0; i < k; i++) {
+        in[i] = (tt_operand){in_space[i] + tt_rand_below(rng, 64), false};
+        random_bytes(rng, dtype, false, (unsigned char *)(size_t)in[i].data, job.n);
+    }
+    tt_reduce_job plain = job;
+    plain.out = expected;
+    memset(expected, 0xee, bytes);
+    tt_reduce_with(loops[0], &plain);
+    memset(two, 0xee, sizeof two);
+    tt_reduce(&job);
+    assert_memory_equal(two[0], expected, bytes);
+    assert_memory_equal(two[1], expected, bytes);
+    for (size_t i = 0; i < n_loops; i++) {
+        memset(two, 0xee, sizeof two);
+        if (!tt_reduce_past_with(loops[i], &job))
+            continue;
+        tt_copy_past_cache_end();
+        assert_memory_equal(two[0], expected, bytes);
+        assert_memory_equal(two[1], expected, bytes);
+        plain = job;
+        plain.out = two[0] + 4;
+        assert_false(tt_reduce_past_with(loops[i], &plain)); /* not aligned */
+    }
+    memset(two, 0xee, sizeof two);
+    tt_copy_past_cache(two[0] + 3, expected, bytes - 5);
+    tt_copy_past_cache_end();
+    assert_memory_equal(two[0] + 3, expected, bytes - 5);
+    assert_int_equal(two[0][bytes - 2], 0xee);
+    tt_tree_free(&tree);
+}
+
+static void two_places(void **state)
+{
+    tt_rng rng = {77};
+    (void)state;
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (size_t o = 0; o < sizeof all_ops / sizeof *all_ops; o++)
+            for (int k = 1; k <= 4; k++)
+                check_two_places(&rng, dtypes[d], all_ops[o], k);
+}
+
 /* All 16-bit values, and all fp32 values at and beside the borders between them. */
 static void conversions(void **state)
 {
@@ -499,6 +560,7 @@ int main(void)
         cmocka_unit_test(the_order_is_the_tree_s),
         cmocka_unit_test(a_thousand_operands),
         cmocka_unit_test(every_type_and_operator),
+        cmocka_unit_test(two_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,9 @@ static const struct {
     const tt_math_ops *math; /* NULL: none yet */
 } backends[] = {
     {TUTTI_BACKEND_HOST, &tt_coll_host, &tt_math_host},
+#if TUTTI_HAVE_CUDA
+    {TUTTI_BACKEND_CUDA, &tt_coll_nccl, &tt_math_cuda},
+#endif
 };
 
 const tt_coll_ops *tt_coll_select(const tt_device_ops *device)

@@ -76,6 +76,19 @@ static extent extent_of(const tt_call *call)
     }
 }
 
+/* Only pointers that this rank's part uses are left. */
+static tutti_status check_memory(const tt_call *call)
+{
+    tt_device *dev = call->comm->ctx->dev;
+    if (dev->ops->usable == NULL)
+        return TUTTI_OK;
+    if (call->in != NULL && !dev->ops->usable(dev, call->in))
+        return bad(call, "`in` is host memory; the CUDA backend works on memory of its device");
+    if (call->out != NULL && !dev->ops->usable(dev, call->out))
+        return bad(call, "`out` is host memory; the CUDA backend works on memory of its device");
+    return TUTTI_OK;
+}
+
 static tutti_status check_buffers(tt_call *call)
 {
     const extent e = extent_of(call);
@@ -88,6 +101,7 @@ static tutti_status check_buffers(tt_call *call)
         return bad(call, "`in` is NULL");
     if (e.out > 0 && out == NULL)
         return bad(call, "`out` is NULL");
+    TT_TRY(check_memory(call));
     if (e.in == 0 || e.out == 0)
         return TUTTI_OK;
     if (e.may_alias && (uintptr_t)in + e.in_shift == (uintptr_t)out + e.out_shift)

@@ -132,6 +132,13 @@ tutti_status tt_comm_create(tutti_ctx *ctx, const tt_group *group, const tutti_c
     return TUTTI_OK;
 }
 
+static uint32_t still_pending(tutti_comm *comm)
+{
+    if (comm->ops->advance != NULL)
+        comm->ops->advance(comm->ctx);
+    return atomic_load_explicit(&comm->pending, memory_order_acquire);
+}
+
 static bool late_work(void *arg, char *buf, size_t cap)
 {
     tutti_comm *comm = arg;
@@ -144,14 +151,14 @@ tutti_status tt_comm_drain(tutti_comm *comm)
 {
     char what[128];
     tt_op_wait wait;
-    uint32_t pending = atomic_load_explicit(&comm->pending, memory_order_acquire);
+    uint32_t pending = still_pending(comm);
     if (pending == 0)
         return TUTTI_OK;
     snprintf(what, sizeof what, "waiting for the calls on comm %s", comm->name);
     tt_op_wait_begin(&wait, comm->ctx, &comm->ctx->worker_patience, what, late_work, comm);
     while (pending != 0) {
         TT_TRY(tt_op_wait_once(&wait, &comm->pending, pending));
-        pending = atomic_load_explicit(&comm->pending, memory_order_acquire);
+        pending = still_pending(comm);
     }
     return TUTTI_OK;
 }
@@ -164,7 +171,7 @@ static bool drain_anyhow(tutti_comm *comm)
     if (tt_comm_drain(comm) == TUTTI_OK)
         return true;
     deadline = tt_deadline(drain_failed_s);
-    while ((pending = atomic_load_explicit(&comm->pending, memory_order_acquire)) != 0) {
+    while ((pending = still_pending(comm)) != 0) {
         if (tt_now_ns() > deadline)
             return false;
         tt_futex_wait(&comm->pending, pending, 1000000);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of a communicator, and the seam to the collective backends (host/, later nccl/). Above the
+ * Inside of a communicator, and the seam to the collective backends (host/, nccl/). Above the
  * seam: argument checks, groups, order of issue. Below: how data moves. Backends are listed in
  * collectives/backends.c.
  */
@@ -72,6 +72,12 @@ typedef struct tt_coll_ops {
      */
     bool (*quick)(tutti_comm *comm, const void *in, void *out, size_t n, tutti_reduction reduction,
                   tutti_status *status_out);
+    bool any_streams; /* one launch takes calls on several streams (of one context) */
+    /* Before a split's communicators are made: collective over `parent`, agreed. `part` has size 0
+     * on a rank that joins none. NULL: nothing to prepare. */
+    tutti_status (*split)(tutti_comm *parent, const tt_group *part, int color);
+    /* Finds out which calls have been carried out (tutti_comm.pending). NULL: they tell. */
+    void (*advance)(tutti_ctx *ctx);
     /* Collective, agreed. */
     tutti_status (*mem_alloc)(tutti_comm *comm, size_t bytes, void **ptr_out);
     tutti_status (*mem_register)(tutti_comm *comm, void *ptr, size_t bytes);
@@ -80,6 +86,7 @@ typedef struct tt_coll_ops {
 } tt_coll_ops;
 
 extern const tt_coll_ops tt_coll_host;
+extern const tt_coll_ops tt_coll_nccl; /* only in a build with CUDA */
 const tt_coll_ops *tt_coll_select(const tt_device_ops *device); /* backends.c */
 
 /* Where the communicator's ranks are. Nodes are numbered by their first rank in this communicator.
@@ -129,6 +136,7 @@ typedef struct tt_upper {
     pthread_mutex_t lock;
     struct tt_recorder *recorder; /* the last call of each communicator */
     struct tt_mem_table *mem; /* registered memory of all communicators: host/memory.h */
+    struct tt_nccl_ctx *nccl; /* of the NCCL backend: nccl/backend.h */
 } tt_upper;
 
 #endif

@@ -7,6 +7,7 @@
 #ifndef TT_COMM_EXACT_H
 #define TT_COMM_EXACT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

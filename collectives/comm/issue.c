@@ -33,14 +33,24 @@ static tutti_status compare(const tt_call *call)
 {
     if (!call->comm->ctx->check || call->comm->group.size == 1 || tt_is_p2p(call->kind))
         return TUTTI_OK;
-    tutti_status status = tt_key_compare(call);
+    tutti_ctx *ctx = call->comm->ctx;
+    uint64_t capture = 0;
+    tutti_status status = tt_device_capture(ctx->dev, call->stream, &capture);
+    if (status == TUTTI_OK && capture != 0)
+        status = tt_fail(TUTTI_ERR_STATE,
+                         "%s on comm %s: TUTTI_CHECK=1 compares calls over the ranks, which a "
+                         "stream that is being captured does not allow",
+                         tt_kind_name(call->kind), call->comm->name);
+    if (status == TUTTI_OK)
+        status = tt_key_compare(call);
     return status == TUTTI_OK ? TUTTI_OK : tt_ctx_fail(call->comm->ctx, status);
 }
 
 static bool same_launch(const tt_call *a, const tt_call *b)
 {
-    return a->stream.handle == b->stream.handle && a->stream.kind == b->stream.kind &&
-           a->comm->ctx == b->comm->ctx;
+    return a->comm->ctx == b->comm->ctx &&
+           (a->comm->ops->any_streams ||
+            (a->stream.handle == b->stream.handle && a->stream.kind == b->stream.kind));
 }
 
 static bool is_queued(const tt_call *first, const tt_call *call)

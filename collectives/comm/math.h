@@ -39,6 +39,7 @@ typedef struct tt_math_ops {
 } tt_math_ops;
 
 extern const tt_math_ops tt_math_host;
+extern const tt_math_ops tt_math_cuda; /* only in a build with CUDA */
 const tt_math_ops *tt_math_select(const tt_device_ops *device); /* backends.c; NULL: none */
 
 #endif

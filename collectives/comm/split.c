@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Splitting a communicator. Every rank learns every colour and key, so each works out the same
+ * parts and their order by itself; ids of the new groups are taken over the parent, one per part,
+ * so that parts made at the same time never share one. A backend that can split what it has (NCCL)
+ * is asked first, on all ranks of the parent, also on those that join no part. What fails on one
+ * rank or in one part is agreed on over the parent at the end.
+ */
 #include <stdlib.h>
 
 #include "comm/issue.h"
@@ -76,6 +83,21 @@ static int own_part(const member *members, int n, int color, int *first_out, int
     return size;
 }
 
+/* Who joins this rank's new communicator; nobody where it joins none. */
+static tutti_status list_part(const tutti_comm *comm, const member *members, int first,
+                              tt_group *group)
+{
+    if (group->size == 0)
+        return TUTTI_OK;
+    TT_TRY(tt_calloc((size_t)group->size, sizeof(int), &group->world));
+    for (int i = 0; i < group->size; i++) {
+        group->world[i] = comm->group.world[members[first + i].rank];
+        if (members[first + i].rank == comm->group.rank)
+            group->rank = i;
+    }
+    return TUTTI_OK;
+}
+
 /* Makes this rank's new communicator, if it joins one. */
 static tutti_status make_part(tutti_comm *comm, const member *members, int n, int color,
                               const tutti_comm_opts *opts, tutti_comm **comm_out)
@@ -87,18 +109,14 @@ static tutti_status make_part(tutti_comm *comm, const member *members, int n, in
     if (colors == 0)
         return TUTTI_OK;
     TT_TRY(tt_group_new_ids(&comm->group, (uint32_t)colors, &first_id));
-    if (group.size == 0)
-        return TUTTI_OK;
     group.id = first_id + (uint32_t)index;
-    tutti_status status = tt_calloc((size_t)group.size, sizeof(int), &group.world);
+    tutti_status status = list_part(comm, members, first, &group);
     if (status != TUTTI_OK)
         return tt_ctx_fail(comm->ctx, status); /* the others go on to make theirs */
-    for (int i = 0; i < group.size; i++) {
-        group.world[i] = comm->group.world[members[first + i].rank];
-        if (members[first + i].rank == comm->group.rank)
-            group.rank = i;
-    }
-    status = tt_comm_create(comm->ctx, &group, opts, comm_out);
+    if (comm->ops->split != NULL)
+        status = comm->ops->split(comm, &group, index);
+    if (status == TUTTI_OK && group.size > 0)
+        status = tt_comm_create(comm->ctx, &group, opts, comm_out);
     free(group.world);
     return status;
 }

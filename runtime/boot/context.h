@@ -97,6 +97,14 @@ void tt_ctx_poll(tutti_ctx *ctx);
  * NULL takes it back; on return it runs in no thread any more. */
 void tt_ctx_set_last_seen(tutti_ctx *ctx, tt_last_seen_fn last_seen);
 
+/* What the layer above looks after in each pass of the progress part: never blocks, makes no
+ * exchange. NULL takes it back; on return it runs in no thread any more. */
+typedef void (*tt_watch_fn)(tutti_ctx *ctx);
+void tt_ctx_set_watch(tutti_ctx *ctx, tt_watch_fn watch);
+/* From within a watch: asks all ranks where they are. False: answers are awaited, ask again in a
+ * later pass. True: buf is "; rank 5 (node-b) was last in ..." of those that are elsewhere. */
+bool tt_ctx_ask(tutti_ctx *ctx, char *buf, size_t cap);
+
 /* What this rank is in besides collectives, a literal; NULL: nothing. */
 void tt_ctx_is_in(tutti_ctx *ctx, const char *what);
 

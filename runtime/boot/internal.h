@@ -87,6 +87,8 @@ struct tt_progress {
     tt_notice *out; /* being sent */
     _Atomic bool sending;
     tt_last_seen_fn last_seen; /* under lock, as is what follows */
+    tt_watch_fn watch;
+    int64_t answers_until_ns; /* of a question asked by a watch */
     tt_answer *answers; /* of every rank, once they were asked */
     _Atomic bool asking; /* the question is to be sent */
     _Atomic int answered;

@@ -248,6 +248,8 @@ static void pass(tutti_ctx *ctx, tt_progress *p)
         reap(ctx, p);
     }
     tt_step_advance(ctx, &p->step);
+    if (p->watch != NULL)
+        p->watch(ctx);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -394,6 +396,13 @@ void tt_ctx_set_last_seen(tutti_ctx *ctx, tt_last_seen_fn last_seen)
     pthread_mutex_unlock(&ctx->progress->lock);
 }
 
+void tt_ctx_set_watch(tutti_ctx *ctx, tt_watch_fn watch)
+{
+    pthread_mutex_lock(&ctx->progress->lock);
+    ctx->progress->watch = watch;
+    pthread_mutex_unlock(&ctx->progress->lock);
+}
+
 /* Both are in, or were last in, the same operation: what follows is the time. */
 static bool same_place(const char *a, const char *b)
 {
@@ -421,6 +430,25 @@ static void describe_late(tutti_ctx *ctx, tt_progress *p, char *buf, size_t cap)
         used += (size_t)snprintf(buf + used, cap - used, a->got ? "; %s was %s" : "; %s %s", name,
                                  a->got ? a->text : "does not answer");
     }
+}
+
+bool tt_ctx_ask(tutti_ctx *ctx, char *buf, size_t cap)
+{
+    tt_progress *p = ctx->progress;
+    buf[0] = '\0';
+    if (ctx->world.size == 1)
+        return true;
+    if (p->answers == NULL) {
+        if (tt_calloc((size_t)ctx->world.size, sizeof *p->answers, &p->answers) != TUTTI_OK)
+            return true;
+        p->answers_until_ns = tt_deadline(ANSWER_S);
+        atomic_store(&p->asking, true);
+        return false;
+    }
+    if (atomic_load(&p->answered) < ctx->world.size - 1 && tt_now_ns() < p->answers_until_ns)
+        return false;
+    describe_late(ctx, p, buf, cap);
+    return true;
 }
 
 void tt_progress_ask(tutti_ctx *ctx, char *buf, size_t cap)

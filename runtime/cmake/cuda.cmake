@@ -58,7 +58,7 @@ if(NOT tutti_gencode)
 endif()
 # -fvisibility: what nvcc makes external must not leave the library. No contraction: sums are promised bit for bit.
 set(TUTTI_NVCC_FLAGS ${tutti_gencode} -O3 -std=c++17 --fmad=false --expt-relaxed-constexpr
-    -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-Wall,-Wextra)
+    -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
 if(TUTTI_WERROR)
     list(APPEND TUTTI_NVCC_FLAGS -Werror=all-warnings -Xcompiler=-Werror)
 endif()

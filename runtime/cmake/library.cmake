@@ -11,8 +11,19 @@ endif()
 target_compile_definitions(tutti_objects PRIVATE TUTTI_HAVE_CUDA=$<BOOL:${TUTTI_HAVE_CUDA}>)
 target_link_libraries(tutti_objects PRIVATE tutti_build_flags ${tutti_private_libs})
 
+# One rule for both libraries; make would run it twice at the same time but for the target.
+set(TUTTI_CUDA_OBJECTS)
+if(TUTTI_HAVE_CUDA)
+    tutti_nvcc(TUTTI_CUDA_OBJECTS ${PROJECT_SOURCE_DIR}/collectives/cuda/kernels.cu)
+    add_custom_target(tutti_cuda_kernels DEPENDS ${TUTTI_CUDA_OBJECTS})
+endif()
+
 add_library(tutti SHARED $<TARGET_OBJECTS:tutti_objects> ${TUTTI_CUDA_OBJECTS})
 add_library(tutti_static STATIC $<TARGET_OBJECTS:tutti_objects> ${TUTTI_CUDA_OBJECTS})
+if(TUTTI_HAVE_CUDA)
+    add_dependencies(tutti tutti_cuda_kernels)
+    add_dependencies(tutti_static tutti_cuda_kernels)
+endif()
 # Before 1.0 each minor version may break the ABI.
 set_target_properties(tutti PROPERTIES VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})

@@ -42,6 +42,8 @@ typedef enum tt_env_type {
       "lease (where locks do not reach other nodes), off")                                         \
     X(CKPT_WAIT_LOCK, TT_ENV_SECONDS, "60", true,                                                  \
       "seconds that a save waits for a folder that another job saves into")                        \
+    X(HIERARCHICAL, TT_ENV_STRING, "auto", true,                                                   \
+      "all_reduce over NCCL in two levels (node, then between nodes): 1, 0, or auto: as planned")  \
     X(HOST_ID, TT_ENV_STRING, "", false,                                                           \
       "name of this machine in place of its boot id, mount namespace and host name: ranks with "   \
       "equal ones share a node")                                                                   \
@@ -52,6 +54,8 @@ typedef enum tt_env_type {
       "dev, topo, coll, red, ckpt, trace)")                                                        \
     X(LOG_FILE, TT_ENV_STRING, "", false,                                                          \
       "file for the log instead of standard error; %h host, %r rank, %p process")                  \
+    X(NCCL_ONE, TT_ENV_BOOL, "0", true,                                                            \
+      "1: a communicator of a single rank uses NCCL too (to try NCCL on one GPU)")                 \
     X(NODES, TT_ENV_STRING, "", false, "2x4 or 3,1,4: fake nodes for the threads bootstrap")       \
     X(NT_BYTES, TT_ENV_BYTES, "0", false,                                                          \
       "outputs of host collectives from this size on are written past the cache; 0: measured")     \

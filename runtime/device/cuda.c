@@ -163,6 +163,8 @@ static cudaError_t query(const tt_cuda *dev, cudaStream_t s, tutti_status *statu
     if (*status_out != TUTTI_OK)
         return error;
     error = cudaStreamQuery(s);
+    if (error == cudaErrorNotReady)
+        (void)cudaGetLastError(); /* CUDA keeps even this as the last error */
     tt_cuda_leave(dev, &visit);
     return error;
 }

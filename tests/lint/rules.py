@@ -20,7 +20,8 @@ _BELOW = _BOOT | {"topo", "trace"}
 _RUNTIME_API = {"status", "version", "context", "stream"}
 _COLL_API = _RUNTIME_API | {"comm", "coll"}
 _SEAM = {"comm/comm.h", "comm/key.h", "comm/math.h"}
-_SEAMS = {"collectives/host": _SEAM, "collectives/nccl": _SEAM, "collectives/comm": {"host/kernels.h"}}
+_SEAMS = {"collectives/host": _SEAM, "collectives/nccl": _SEAM,
+          "collectives/cuda": {"comm/math.h", "comm/exact.h", "comm/exact_body.h"}, "collectives/comm": {"host/kernels.h"}}
 LAYERS = {
     # folder: (internal folders, public headers)
     "runtime/core": (_CORE, {"status", "version"}),

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A launch: the calls of one group, or one call alone, on one or several streams.
+ *
+ * Before: each stream waits for the launches that must come first (ring.c). Then one NCCL group
+ * with all calls that are single NCCL operations, so that sends meet receives and NCCL fuses what
+ * it can; a lone collective goes without a group, for that costs. Calls made of several operations
+ * one after another (composite.c, hier.c) follow in order, outside of the group. After: an event.
+ *
+ * A communicator that connects lazily answers "in progress" and has not queued anything yet: then
+ * the host waits, bounded, for only behind that an event means something. It happens with the first
+ * calls only.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "nccl/backend.h"
+
+/* What a launch touches: pairs of communicator and stream, each with its last call. */
+typedef struct launch {
+    tt_nccl_ctx *nc;
+    tt_call *calls;
+    size_t n;
+    int streams;
+    tutti_stream stream[TT_STREAMS_MAX];
+    uint64_t capture[TT_STREAMS_MAX];
+} launch;
+
+static int stream_index(const launch *l, tutti_stream stream)
+{
+    for (int i = 0; i < l->streams; i++)
+        if (l->stream[i].handle == stream.handle)
+            return i;
+    return -1;
+}
+
+static tutti_status list_streams(launch *l)
+{
+    tutti_ctx *ctx = l->nc->ctx;
+    for (size_t i = 0; i < l->n; i++) {
+        if (stream_index(l, l->calls[i].stream) >= 0)
+            continue;
+        if (l->streams == TT_STREAMS_MAX)
+            return tt_fail(TUTTI_ERR_UNSUPPORTED, "a group uses more than %d streams",
+                           TT_STREAMS_MAX);
+        TT_TRY(tt_device_capture(ctx->dev, l->calls[i].stream, &l->capture[l->streams]));
+        l->stream[l->streams++] = l->calls[i].stream;
+    }
+    return TUTTI_OK;
+}
+
+/* Whether an earlier call of the launch is on the same communicator (NCCL's) and stream. */
+static bool seen_before(const launch *l, size_t at)
+{
+    for (size_t i = 0; i < at; i++)
+        if (tt_nccl_of(l->calls[i].comm)->share == tt_nccl_of(l->calls[at].comm)->share &&
+            l->calls[i].stream.handle == l->calls[at].stream.handle)
+            return true;
+    return false;
+}
+
+static tutti_status follow(launch *l)
+{
+    tt_nccl_ctx *nc = l->nc;
+    for (size_t i = 0; i < l->n; i++) {
+        const tt_call *call = &l->calls[i];
+        const tt_share *share = tt_nccl_of(call->comm)->share;
+        if (i > 0 && seen_before(l, i))
+            continue;
+        uint64_t capture = l->capture[stream_index(l, call->stream)];
+        TT_TRY(tt_point_follow(nc, &share->last, call->stream, capture));
+        if (share->comm != NULL && !nc->feature.orders_launches)
+            TT_TRY(tt_point_follow(nc, &nc->last, call->stream, capture));
+    }
+    return TUTTI_OK;
+}
+
+static bool is_plain(const tt_call *call)
+{
+    return tt_nccl_of(call->comm)->share->comm != NULL && !tt_call_is_composite(call) &&
+           !tt_hier_takes(call);
+}
+
+static tutti_status settle_all(launch *l)
+{
+    char text[192];
+    for (size_t i = 0; i < l->n; i++) {
+        ncclComm_t comm = tt_nccl_of(l->calls[i].comm)->share->comm;
+        if (comm == NULL || seen_before(l, i))
+            continue;
+        tt_call_text(&l->calls[i], text, sizeof text);
+        TT_TRY(tt_nccl_settle(l->nc, comm, text, l->nc->ctx->timeout_s));
+    }
+    return TUTTI_OK;
+}
+
+/* All or nothing: an error within the group still has to close it. */
+static tutti_status enqueue_group(launch *l, const tt_call *named)
+{
+    ncclResult_t state = ncclSuccess;
+    tutti_status status = tt_nccl_call_status(ncclGroupStart(), "ncclGroupStart", named);
+    char text[TT_ERROR_TEXT_MAX];
+    TT_TRY(status);
+    for (size_t i = 0; i < l->n && status == TUTTI_OK; i++)
+        if (is_plain(&l->calls[i]))
+            status = tt_call_enqueue(&l->calls[i], &state);
+    if (status != TUTTI_OK)
+        memcpy(text, tutti_last_error(), strnlen(tutti_last_error(), sizeof text - 1) + 1);
+    ncclResult_t end = ncclGroupEnd();
+    if (status != TUTTI_OK)
+        return tt_fail_text(status, text);
+    TT_TRY(tt_nccl_call_status(end, "ncclGroupEnd", named));
+    return end == ncclInProgress || state == ncclInProgress ? settle_all(l) : TUTTI_OK;
+}
+
+static tutti_status enqueue_one(launch *l, const tt_call *call)
+{
+    ncclResult_t state = ncclSuccess;
+    TT_TRY(tt_call_enqueue(call, &state));
+    return __builtin_expect(state == ncclInProgress, 0) ? settle_all(l) : TUTTI_OK;
+}
+
+static tutti_status enqueue(launch *l)
+{
+    const tt_call *first = NULL;
+    size_t plain = 0;
+    for (size_t i = 0; i < l->n; i++)
+        if (is_plain(&l->calls[i]) && plain++ == 0)
+            first = &l->calls[i];
+    if (plain == 1 && !tt_call_needs_group(first))
+        TT_TRY(enqueue_one(l, first));
+    else if (plain > 0)
+        TT_TRY(enqueue_group(l, first));
+    for (size_t i = 0; i < l->n; i++) {
+        const tt_call *call = &l->calls[i];
+        if (tt_nccl_of(call->comm)->share->comm == NULL)
+            TT_TRY(tt_call_local(l->calls, l->n, i));
+        else if (tt_call_is_composite(call))
+            TT_TRY(tt_call_composite(call));
+        else if (tt_hier_takes(call))
+            TT_TRY(tt_hier_run(call));
+    }
+    return TUTTI_OK;
+}
+
+/* The first stream follows the others, so that its event stands for the launch. NCCL makes the
+ * streams of a group wait for each other all the same. */
+static tutti_status join_streams(launch *l)
+{
+    tutti_ctx *ctx = l->nc->ctx;
+    for (int i = 1; i < l->streams; i++) {
+        tt_event *event = NULL;
+        TT_TRY(ctx->dev_ops->event_create(ctx->dev, false, &event));
+        tutti_status status = ctx->dev_ops->event_record(ctx->dev, event, l->stream[i]);
+        if (status == TUTTI_OK)
+            status = ctx->dev_ops->event_wait(ctx->dev, event, l->stream[0]);
+        ctx->dev_ops->event_destroy(ctx->dev, event);
+        TT_TRY(status);
+    }
+    return TUTTI_OK;
+}
+
+static bool same_comm_later(const launch *l, size_t at)
+{
+    for (size_t i = at + 1; i < l->n; i++)
+        if (l->calls[i].comm == l->calls[at].comm)
+            return true;
+    return false;
+}
+
+/* One entry per communicator, on the first stream. */
+static tutti_status remember(launch *l)
+{
+    if (l->streams > 1)
+        TT_TRY(join_streams(l));
+    for (size_t i = 0; i < l->n; i++) {
+        tt_call call = l->calls[i];
+        if (l->n > 1 && same_comm_later(l, i))
+            continue;
+        call.stream = l->stream[0];
+        TT_TRY(tt_ring_add(l->nc, &call, l->capture[0]));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status run(launch *l)
+{
+    if (l->nc->closed)
+        return tt_ctx_check(l->nc->ctx);
+    TT_TRY(list_streams(l));
+    TT_TRY(follow(l));
+    TT_TRY(enqueue(l));
+    return remember(l);
+}
+
+/* The caller's thread may have another device current. */
+static tutti_status visit_device(const tt_nccl_ctx *nc, int *before_out)
+{
+    int wanted = tt_cuda_of(nc->ctx->dev)->ordinal;
+    TT_TRY(TT_CUDA(cudaGetDevice(before_out)));
+    return __builtin_expect(*before_out != wanted, 0) ? TT_CUDA(cudaSetDevice(wanted)) : TUTTI_OK;
+}
+
+static void leave_device(const tt_nccl_ctx *nc, int before)
+{
+    if (__builtin_expect(before != tt_cuda_of(nc->ctx->dev)->ordinal, 0))
+        (void)cudaSetDevice(before);
+}
+
+tutti_status tt_nccl_launch(tt_call *calls, size_t n)
+{
+    launch l = {.nc = tt_nccl_of(calls[0].comm)->nc, .calls = calls, .n = n};
+    int before;
+    pthread_mutex_lock(&l.nc->lock);
+    tutti_status status = visit_device(l.nc, &before);
+    if (status == TUTTI_OK) {
+        status = run(&l);
+        leave_device(l.nc, before);
+    }
+    pthread_mutex_unlock(&l.nc->lock);
+    for (size_t i = 0; i < n; i++)
+        tt_call_free(&calls[i]);
+    return status;
+}

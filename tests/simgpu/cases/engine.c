@@ -4,6 +4,7 @@
 #include "cases.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -147,7 +148,7 @@ static void sleeper(void)
     sg_meet_destroy(first.meet);
 }
 
-static volatile bool remote_there;
+static atomic_bool remote_there;
 
 static sg_step remote_run(void *arg, sg_op *op)
 {

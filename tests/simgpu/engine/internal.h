@@ -191,7 +191,7 @@ void sg_streams_left(void); /* at the end: streams, pending work */
 
 extern uint64_t sg_stamp; /* counts every change of state */
 bool sg_step_stream(sg_stream *stream); /* one operation; false: none could run */
-bool sg_advance(sg_stream *stream, const sg_mark *until); /* what is needed; false: no progress */
+bool sg_advance(sg_stream *stream, sg_mark *until); /* what is needed; false: no progress */
 bool sg_run_any(void); /* one operation of any stream */
 void sg_schedule_enqueued(sg_stream *stream);
 void sg_schedule_called(void);

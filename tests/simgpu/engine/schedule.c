@@ -21,7 +21,7 @@ bool sg_unlocked_running(void)
     return unlocked > 0;
 }
 
-static const sg_mark *open_dep(const sg_op *op)
+static sg_mark *open_dep(const sg_op *op)
 {
     for (size_t i = 0; i < op->n_deps; i++) {
         if (!op->deps[i]->done) {
@@ -121,15 +121,18 @@ bool sg_step_stream(sg_stream *stream)
     return true;
 }
 
-bool sg_advance(sg_stream *stream, const sg_mark *until)
+bool sg_advance(sg_stream *stream, sg_mark *until)
 {
     bool progress = false;
     if (stream->visiting) {
         return false;
     }
     stream->visiting = true;
+    if (until != NULL) {
+        sg_mark_retain(until); /* whoever waits for it may be done with it meanwhile */
+    }
     while (stream->head != NULL && (until == NULL || !until->done)) {
-        const sg_mark *dep = open_dep(stream->head);
+        sg_mark *dep = open_dep(stream->head);
         bool moved = dep != NULL ? sg_advance(dep->stream, dep) : sg_step_stream(stream);
         if (!moved) {
             break;
@@ -140,6 +143,7 @@ bool sg_advance(sg_stream *stream, const sg_mark *until)
         }
     }
     stream->visiting = false;
+    sg_mark_release(until);
     return progress;
 }
 

@@ -105,7 +105,7 @@ static void nap(double seconds)
 
 typedef struct target {
     sg_stream *stream; /* NULL: every stream of `device`, or none if that is negative */
-    const sg_mark *mark;
+    sg_mark *mark;
     int device;
     const sg_wait *wait;
 } target;
@@ -217,7 +217,7 @@ int sg_wait_stream(sg_stream *stream, const char *call)
     /* What others enqueue meanwhile is not waited for. */
     t.mark = sg_mark_record(stream, call);
     int error = wait_target(&t, call, stream->name);
-    sg_mark_release((sg_mark *)(uintptr_t)t.mark);
+    sg_mark_release(t.mark);
     return error;
 }
 

@@ -81,7 +81,7 @@ static tutti_status zero_gradients(tutti_reducer *red, tutti_stream stream)
     const tt_device_ops *ops = red->ctx->dev_ops;
     tt_device *dev = red->ctx->dev;
 
-    TT_TRY(ops->event_wait(dev, red->done, stream));
+    TT_TRY(tt_red_wait_if(red, red->done, red->done_in, stream));
     if (red->arena_bytes > 0)
         TT_TRY(ops->zero(dev, red->arena, red->arena_bytes, stream));
     for (int b = 0; b < red->nbuckets; b++) {
@@ -119,6 +119,7 @@ static tutti_status begin_step(tutti_reducer *red, int n, tutti_stream stream)
 {
     int64_t *sums = red->sums + TT_EXACT_WORDS;
 
+    TT_TRY(tt_red_capture_begin(red, stream));
     red->micros = n;
     if (tt_red_folds(red))
         TT_TRY(tt_red_fold_create(red, n));

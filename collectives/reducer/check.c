@@ -48,12 +48,31 @@ static uint64_t common_value(const uint64_t *value, int n)
     return 2 * have > n ? guess : value[0];
 }
 
-static void hash_params(tutti_reducer *red)
+/* Memory of a GPU is hashed from a copy. */
+static tutti_status hash_params(tutti_reducer *red)
 {
-    for (size_t id = 0; id < red->nparams; id++) {
+    const bool direct = tt_device_host_memory(red->ctx->dev);
+    tutti_status status = TUTTI_OK;
+    void *copy = NULL;
+    size_t room = 0;
+
+    for (size_t id = 0; id < red->nparams && !direct; id++)
+        if (red->params[id].param != NULL && red->params[id].bytes > room)
+            room = red->params[id].bytes;
+    if (room > 0)
+        TT_TRY(tt_calloc(room, 1, &copy));
+    for (size_t id = 0; id < red->nparams && status == TUTTI_OK; id++) {
         const tt_red_param *param = &red->params[id];
-        red->hashes[id] = param->param == NULL ? 0 : tt_hash64(param->param, param->bytes, 0);
+        const void *data = direct ? param->param : copy;
+        red->hashes[id] = 0;
+        if (param->param == NULL || param->bytes == 0)
+            continue;
+        if (!direct)
+            status = tt_device_copy_now(red->ctx->dev, copy, param->param, param->bytes);
+        red->hashes[id] = tt_hash64(data, param->bytes, 0);
     }
+    free(copy);
+    return status;
 }
 
 static tutti_status name_differences(tutti_reducer *red, const char *what, const tt_blobs *all)
@@ -91,7 +110,7 @@ tutti_status tt_red_compare_params(tutti_reducer *red, const char *what)
     bool same = true;
     tutti_status status;
 
-    hash_params(red);
+    TT_TRY(tt_agree(group, what, hash_params(red)));
     total = tt_hash64(red->hashes, red->nparams * sizeof *red->hashes, 0);
     TT_TRY(tt_all_gather_fixed(group, "the parameters' hashes", &total, sizeof total,
                                red->rank_hashes));

@@ -234,6 +234,8 @@ static tutti_status local_plan(tutti_reducer *red)
     TT_TRY(tt_calloc((size_t)red->nbuckets, sizeof *red->order, &red->order));
     TT_TRY(tt_calloc((size_t)red->nbuckets, sizeof *red->completed, &red->completed));
     TT_TRY(tt_calloc(n, sizeof *red->hashes, &red->hashes));
+    TT_TRY(red->ctx->dev_ops->mem_alloc(red->ctx->dev, TT_RED_SCALARS_MAX * sizeof *red->scratch,
+                                        (void **)&red->scratch));
     for (int b = 0; b < red->nbuckets; b++) {
         size_t bytes = red->buckets[b].elements * sizeof(uint16_t);
         red->order[b] = b;

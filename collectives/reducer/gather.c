@@ -45,6 +45,7 @@ static tutti_status gather(tutti_reducer *red, tutti_stream stream)
     TT_TRY(ops->stream_check(red->ctx->dev, stream));
     if (!tt_red_sharded(red) || red->ranks == 1)
         return TUTTI_OK;
+    TT_TRY(tt_device_capture(red->ctx->dev, stream, &red->gathered_in));
     if (!tt_red_inline(stream)) {
         TT_TRY(ops->event_record(red->ctx->dev, red->updated, stream));
         TT_TRY(ops->event_wait(red->ctx->dev, red->updated, red->stream));
@@ -73,7 +74,6 @@ tutti_status tutti_reducer_gather(tutti_reducer *red, tutti_stream stream)
 
 static tutti_status param_wait(tutti_reducer *red, const int *ids, size_t n, tutti_stream stream)
 {
-    const tt_device_ops *ops = red->ctx->dev_ops;
     int before = -1;
 
     for (size_t i = 0; i < n; i++) {
@@ -84,7 +84,7 @@ static tutti_status param_wait(tutti_reducer *red, const int *ids, size_t n, tut
                            id, red->nparams);
         b = red->params[id].bucket;
         if (b != before && red->buckets[b].gathered != NULL)
-            TT_TRY(ops->event_wait(red->ctx->dev, red->buckets[b].gathered, stream));
+            TT_TRY(tt_red_wait_if(red, red->buckets[b].gathered, red->gathered_in, stream));
         before = b;
     }
     return TUTTI_OK;

@@ -214,6 +214,8 @@ static tutti_status issue(tutti_reducer *red, tt_red_bucket *bucket, bool fill_n
         return last ? ops->event_record(red->ctx->dev, red->folded, red->stream) : TUTTI_OK;
     times->order[at] = red->order[at];
     times->issued_s[at] = (double)(tt_now_ns() - red->begin_ns) * 1e-9;
+    if (red->capture != 0)
+        return reduce(red, bucket, last);
     TT_TRY(ops->event_record(red->ctx->dev, times->from[at], red->stream));
     TT_TRY(reduce(red, bucket, last));
     return ops->event_record(red->ctx->dev, times->to[at], red->stream);

@@ -297,6 +297,8 @@ void tt_red_plan_free(tutti_reducer *red)
     free(red->order);
     free(red->completed);
     free(red->hashes);
+    ops->mem_free(red->ctx->dev, red->scratch);
+    red->scratch = NULL;
     red->zeroed = red->done = red->folded = red->updated = NULL;
     red->buckets = NULL;
     red->members = red->order = red->completed = NULL;

@@ -151,13 +151,15 @@ struct tutti_reducer {
     bool dropping; /* abandon issues what the others have issued */
     bool zero_pending; /* gradients are being zeroed on a stream that the next issue must follow */
     tt_event *zeroed, *done, *folded, *updated;
+    uint64_t capture; /* the step is captured into this graph; 0: it is not */
+    uint64_t done_in, gathered_in; /* the captures that `done` and `gathered` were recorded in */
     int nmeans; /* scalars of tutti_reducer_mean in this micro-step */
     float *means; /* where they go */
     bool mean_given;
     tt_red_scalar scalar[TT_RED_SCALARS_MAX];
     int nscalars, scalar_floats;
     tt_red_sources scalar_sources;
-    float scratch[TT_RED_SCALARS_MAX];
+    float *scratch; /* TT_RED_SCALARS_MAX, memory of the device */
 
     int64_t steps; /* finished since commit */
     tt_red_times times[2];
@@ -246,6 +248,13 @@ tutti_status tt_red_compare_params(tutti_reducer *red, const char *what);
 /* Appends "1, 2, 5 and 9 more": the world ranks whose entry differs from `common`. */
 void tt_red_odd_ranks(const tt_group *group, const uint64_t *value, uint64_t common, char *buf,
                       size_t cap);
+
+/* capture.c */
+tutti_status tt_red_capture_begin(tutti_reducer *red, tutti_stream stream); /* of a step */
+tutti_status tt_red_capture_same(tutti_reducer *red, tutti_stream stream);
+/* Waits for an event unless it belongs to another capture than the stream. */
+tutti_status tt_red_wait_if(tutti_reducer *red, tt_event *event, uint64_t recorded_in,
+                            tutti_stream stream);
 
 /* stats.c */
 tutti_status tt_red_times_create(tutti_reducer *red);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/begin.c
+    ${CMAKE_CURRENT_LIST_DIR}/capture.c
     ${CMAKE_CURRENT_LIST_DIR}/check.c
     ${CMAKE_CURRENT_LIST_DIR}/commit.c
     ${CMAKE_CURRENT_LIST_DIR}/fold.c

@@ -107,7 +107,7 @@ void tt_red_times_keep(tutti_reducer *red)
 {
     tt_red_times *times = tt_red_times_now(red);
 
-    if (passed(red, times) && compute(red, times, red->fresh)) {
+    if (red->capture == 0 && passed(red, times) && compute(red, times, red->fresh)) {
         tt_red_figures kept = red->figures;
         red->figures = *red->fresh;
         *red->fresh = kept;

@@ -88,8 +88,11 @@ static tutti_status hand_over(tutti_reducer *red, tutti_stream stream)
     tt_red_times *times = tt_red_times_now(red);
 
     TT_TRY(ops->event_record(dev, red->done, red->stream));
+    red->done_in = red->capture;
     if (tt_red_inline(stream))
         return hand_over_inline(red);
+    if (red->capture != 0)
+        return ops->event_wait(dev, red->done, stream);
     times->inline_wait = false;
     TT_TRY(ops->event_record(dev, times->wait_from, stream));
     TT_TRY(ops->event_wait(dev, red->done, stream));
@@ -106,6 +109,7 @@ static tutti_status end_step(tutti_reducer *red, tutti_stream stream)
         return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": wait outside the last micro-step%s",
                        red->name, red->in_step ? "" : " (no step was begun)");
     TT_TRY(red->ctx->dev_ops->stream_check(red->ctx->dev, stream));
+    TT_TRY(tt_red_capture_same(red, stream));
     status = finish_issue(red);
     red->in_step = false;
     if (status == TUTTI_OK)
@@ -116,7 +120,7 @@ static tutti_status end_step(tutti_reducer *red, tutti_stream stream)
         status = hand_over(red, stream);
     if (status != TUTTI_OK)
         return tt_ctx_fail(red->ctx, status);
-    tt_red_times_now(red)->step = red->steps + 1;
+    tt_red_times_now(red)->step = red->capture == 0 ? red->steps + 1 : 0;
     red->steps++;
     return TUTTI_OK;
 }

@@ -68,6 +68,8 @@ static int lock_state(int dir, const char *name)
     return state;
 }
 
+/* What this very process left, when it could not remove it, is dead too: whoever looks holds the
+ * folder's lock and has no save of his own in progress. */
 static tt_life judge(int dir, const char *name, const tt_identity *owner)
 {
     tt_identity self;
@@ -75,7 +77,8 @@ static tt_life judge(int dir, const char *name, const tt_identity *owner)
     if (lock == 0)
         return TT_ALIVE;
     tt_identity_self(&self);
-    if (lock == 1 && strcmp(owner->boot, self.boot) == 0)
+    bool same_boot = strcmp(owner->boot, self.boot) == 0;
+    if (same_boot && (lock == 1 || (owner->pid == self.pid && owner->start == self.start)))
         return TT_DEAD;
     return tt_identity_life(owner);
 }

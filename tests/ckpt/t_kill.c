@@ -1,127 +1,291 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SIGKILL at random moments of a job that saves all the time. Afterwards there is a complete
- * checkpoint, with the content of its step, no older than the last one that the job was told is
- * durable; and the next job goes on from it and leaves nothing of its predecessors.
+ * A job that saves all the time is killed at a counted file operation of its protocol: by SIGKILL,
+ * by SIGTERM, one rank of it stopped and then killed, all ranks, mpirun itself; with threads as
+ * ranks (all of them die at once) and under mpirun. Afterwards there is a complete checkpoint, with
+ * the content of its step, no older than the last one that the job was told is durable; and the
+ * next job goes on from it and leaves nothing of its predecessors. Power cuts are t_crash.c's.
  */
 #include "ckpt_test.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RANKS = 2, KEEP = 2, ACK_FD = 3 };
+#include "boot/context.h"
+#include "tt_fs.h"
+
+enum { RANKS = 2, KEEP = 2, SAVES = 5, ALL = TT_FS_WRITE | TT_FS_SYNC | TT_FS_NAME | TT_FS_SPACE };
+
+/* In a victim: what it is to do, from its command line. Files beside the folder: DIR.ack gets every
+ * acknowledged step, DIR.pid.R the process of rank R, DIR.stopped one that stopped itself. */
+static struct victim {
+    char dir[PATH_CAP];
+    const char *how;
+    uint64_t event;
+    int rank; /* that counts */
+} victim;
+
+static void beside(const char *name, int number, char path[PATH_CAP + 32])
+{
+    snprintf(path, PATH_CAP + 32, number < 0 ? "%s.%s" : "%s.%s.%d", victim.dir, name, number);
+}
+
+static void put_number(const char *name, int number, int64_t value, int flags)
+{
+    char path[PATH_CAP + 32];
+    beside(name, number, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+    if (fd < 0 || write(fd, &value, sizeof value) != sizeof value)
+        abort();
+    close(fd);
+}
+
+/* The last number in the file; `none` if there is none. */
+static int64_t get_number(const char *name, int number, int64_t none)
+{
+    char path[PATH_CAP + 32];
+    int64_t value = none, next;
+    beside(name, number, path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && read(fd, &next, sizeof next) == sizeof next)
+        value = next;
+    if (fd >= 0)
+        close(fd);
+    return value;
+}
+
+static void strike(void)
+{
+    if (strcmp(victim.how, "term") == 0) {
+        kill(getpid(), SIGTERM);
+        return;
+    }
+    if (strcmp(victim.how, "stop") == 0) {
+        put_number("stopped", -1, getpid(), O_TRUNC);
+        kill(getpid(), SIGSTOP);
+    }
+    if (strcmp(victim.how, "mpirun") == 0) {
+        kill(getppid(), SIGKILL);
+        return;
+    }
+    for (int r = 0; strcmp(victim.how, "all") == 0 && r < RANKS; r++)
+        if (get_number("pid", r, getpid()) != getpid())
+            kill((pid_t)get_number("pid", r, 0), SIGKILL);
+    kill(getpid(), SIGKILL);
+}
+
+/* One save after the other; true: told to stop. */
+static bool victim_save(tt_rank *r, int64_t step)
+{
+    tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
+    uint32_t todo = 0;
+    int64_t durable;
+    opts.keep_last = KEEP;
+    if (small_save(r, victim.dir, step, &opts) != TUTTI_OK ||
+        tutti_step(r->ctx, step, &todo) != TUTTI_OK ||
+        tutti_ckpt_wait(r->ctx, &durable) != TUTTI_OK || durable != step) {
+        tt_say(r, "step %lld: %s", (long long)step, tutti_last_error());
+        return true;
+    }
+    if (r->rank == 0)
+        put_number("ack", -1, durable, O_APPEND);
+    return todo != 0;
+}
 
 static void victim_body(tt_rank *r)
 {
-    const char *dir = r->arg;
-    tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
     tutti_ckpt_reader *rd;
-    int64_t step = 0, durable;
-    opts.keep_last = KEEP;
-    tutti_status status = tutti_ckpt_open(r->ctx, dir, -1, &rd);
+    int64_t step = 0;
+    tutti_status status = tutti_ckpt_open(r->ctx, victim.dir, -1, &rd);
     if (status == TUTTI_OK) {
         step = tutti_ckpt_step(rd);
         status = small_check(r, rd, step);
         tutti_ckpt_close(rd);
-    } else if (status == TUTTI_ERR_NOT_FOUND) {
-        status = TUTTI_OK;
     }
-    TT_EXPECT(r, status == TUTTI_OK);
-    for (;;) {
-        uint32_t todo;
-        step++;
-        TT_EXPECT_OK(r, small_save(r, dir, step, &opts));
-        TT_EXPECT_OK(r, tutti_step(r->ctx, step, &todo));
-        TT_EXPECT_OK(r, tutti_ckpt_wait(r->ctx, &durable));
-        TT_EXPECT(r, durable == step);
-        if (r->rank == 0 && write(ACK_FD, &durable, sizeof durable) != sizeof durable)
-            tt_say(r, "the acknowledgement was not taken");
+    TT_EXPECT(r, status == TUTTI_OK || status == TUTTI_ERR_NOT_FOUND);
+    put_number("pid", r->rank, getpid(), O_TRUNC);
+    for (int i = 0; i < SAVES; i++)
+        if (victim_save(r, ++step))
+            return;
+}
+
+static void begin_counting(void)
+{
+    tt_fs_plan plan = {.root = victim.dir, .kinds = ALL, .at = victim.event, .call = strike};
+    tt_fs_begin(&plan);
+}
+
+/* argv: victim DIR HOW EVENT RANK; RANK -1: ranks are threads. */
+static int victim_main(char **argv)
+{
+    snprintf(victim.dir, sizeof victim.dir, "%s", argv[2]);
+    victim.how = argv[3];
+    victim.event = strtoull(argv[4], NULL, 10);
+    victim.rank = atoi(argv[5]);
+    if (victim.rank < 0) {
+        begin_counting();
+        const char *report = tt_ranks_run(RANKS, NULL, victim_body, NULL);
+        put_number("events", -1, (int64_t)tt_fs_end(), O_TRUNC);
+        return report[0] != '\0';
+    }
+    tt_rank r = {0};
+    if (tutti_init(NULL, &r.ctx) != TUTTI_OK)
+        return 1;
+    r.rank = r.ctx->world.rank;
+    r.size = r.ctx->world.size;
+    if (r.rank == victim.rank)
+        begin_counting();
+    victim_body(&r);
+    uint64_t events = tt_fs_end();
+    if (r.rank == victim.rank)
+        put_number("events", -1, (int64_t)events, O_TRUNC);
+    return tutti_finalize(r.ctx) != TUTTI_OK || r.failed;
+}
+
+/* Waits until no rank of an mpirun that was killed is left; kills the one that stopped itself. */
+static void wait_for_ranks(void)
+{
+    for (int i = 0; i < 6000; i++) {
+        int left = 0;
+        for (int r = 0; r < RANKS; r++) {
+            pid_t pid = (pid_t)get_number("pid", r, 0);
+            left += pid > 0 && kill(pid, 0) == 0;
+        }
+        if (left == 0)
+            return;
+        usleep(10000);
+    }
+    fail_msg("ranks do not end");
+}
+
+static void forget(const char *name, int number)
+{
+    char path[PATH_CAP + 32];
+    beside(name, number, path);
+    unlink(path);
+}
+
+static void wait_for_victim(pid_t child)
+{
+    int rc;
+    bool struck = false;
+    while (waitpid(child, &rc, struck ? 0 : WNOHANG) == 0) {
+        pid_t stopped = (pid_t)get_number("stopped", -1, 0);
+        usleep(5000);
+        if (stopped == 0)
+            continue;
+        usleep(100000);
+        kill(stopped, SIGKILL);
+        struck = true;
     }
 }
 
-/* The victim: never returns but on an error. */
-static int victim(char *dir)
+/* One victim; under mpirun where `rank` is not -1. */
+static void run_victim(const char *how, uint64_t event, int rank)
 {
-    fprintf(stderr, "%s\n", tt_ranks_run(RANKS, NULL, victim_body, dir));
-    return 1;
-}
-
-/* Lets a victim run for `us` after its first acknowledgement (or from its start); what it
- * acknowledged last. */
-static int64_t run_victim(const char *dir, useconds_t us, bool from_start)
-{
-    int ack[2], rc;
-    int64_t last = -1, step;
-    assert_int_equal(pipe2(ack, O_CLOEXEC), 0);
+    char command[2 * PATH_CAP], exe[PATH_CAP];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    assert_true(n > 0);
+    exe[n] = '\0';
+    snprintf(command, sizeof command, "exec %s '%s' victim '%s' %s %llu %d >'%s.out' 2>&1",
+             rank < 0 ? "" : getenv("TT_MPIRUN"), exe, victim.dir, how, (unsigned long long)event,
+             rank, victim.dir);
+    for (int r = 0; r < RANKS; r++)
+        forget("pid", r);
+    forget("stopped", -1);
     pid_t child = fork();
     if (child == 0) {
-        dup2(ack[1], ACK_FD);
-        execl("/proc/self/exe", "t_ckpt_kill", "victim", dir, (char *)NULL);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(127);
     }
     assert_true(child > 0);
-    close(ack[1]);
-    if (!from_start)
-        assert_int_equal(read(ack[0], &last, sizeof last), sizeof last);
-    usleep(us);
-    kill(child, SIGKILL);
-    assert_int_equal(waitpid(child, &rc, 0), child);
-    assert_true(WIFSIGNALED(rc) && WTERMSIG(rc) == SIGKILL);
-    while (read(ack[0], &step, sizeof step) == sizeof step)
-        last = step;
-    close(ack[0]);
-    return last;
+    wait_for_victim(child);
+    if (rank >= 0)
+        wait_for_ranks();
 }
 
-static void killed(int times, uint64_t seed)
+static void check(int i, const char *how, uint64_t event, int64_t *acknowledged)
 {
-    char dir[PATH_CAP];
-    tt_rng rng = {seed};
-    int64_t acknowledged = -1, got;
     tutti_status status;
-    int kinds[2] = {0, 0};
-    scratch_make(dir);
+    int64_t got = -1;
+    char text[1024] = "";
+    *acknowledged = get_number("ack", -1, *acknowledged);
+    const char *report = small_job_load(1 + i % 3, victim.dir, -1, &status, &got, text);
+    if (report[0] != '\0' ||
+        (status != TUTTI_OK && (status != TUTTI_ERR_NOT_FOUND || *acknowledged >= 0)) ||
+        (status == TUTTI_OK && got < *acknowledged))
+        fail_msg("kill %d (%s at event %llu): got step %lld after %lld was durable: %s %s", i, how,
+                 (unsigned long long)event, (long long)got, (long long)*acknowledged, report, text);
+    assert_in_range(count_entries(victim.dir, ""), 0, KEEP + 4);
+}
+
+static void killed(int times, bool mpi, uint64_t seed)
+{
+    static const char *const hows[] = {"kill", "stop", "all", "mpirun", "term"};
+    tt_rng rng = {seed};
+    int64_t acknowledged = -1, unfinished = 0;
+    scratch_make(victim.dir);
+    run_victim("kill", 0, mpi ? 0 : -1);
+    uint64_t events = (uint64_t)get_number("events", -1, 0);
+    assert_true(events > 50);
     for (int i = 0; i < times; i++) {
-        useconds_t us = (useconds_t)tt_rand_below(&rng, 40000);
-        int64_t last = run_victim(dir, us, i > 0 && i % 3 == 0);
-        if (last > acknowledged)
-            acknowledged = last;
-        kinds[count_entries(dir, ".tmp-") > 0]++;
-        const char *report = small_job_load(1 + i % 3, dir, -1, &status, &got, NULL);
-        if (report[0] != '\0' || status != TUTTI_OK || got < acknowledged)
-            fail_msg("kill %d (seed %llu, %u us): got step %lld after %lld was durable: %s", i,
-                     (unsigned long long)seed, us, (long long)got, (long long)acknowledged,
-                     report[0] != '\0' ? report : tutti_status_name(status));
-        assert_in_range(count_entries(dir, ""), 1, KEEP + 4);
+        const char *how = mpi ? hows[i % 5] : hows[i % 2];
+        uint64_t event = 1 + tt_rand_below(&rng, mpi && i % 2 == 1 ? events / 2 : events);
+        run_victim(how, event, mpi ? i % 2 : -1);
+        unfinished += count_entries(victim.dir, ".") > 0;
+        check(i, how, event, &acknowledged);
     }
-    print_message("%d kills, %d of them in a save; step %lld was the last\n", times, kinds[1],
-                  (long long)acknowledged);
-    assert_true(kinds[1] > 0);
-    assert_string_equal(small_job_save(2, dir, acknowledged + 10), "");
-    assert_int_equal(count_entries(dir, "."), 0);
-    scratch_remove(dir);
+    print_message("%d kills at %llu events, %lld within a save; step %lld was the last\n", times,
+                  (unsigned long long)events, (long long)unfinished, (long long)acknowledged);
+    assert_string_equal(small_job_save(2, victim.dir, acknowledged + 10), "");
+    assert_int_equal(count_entries(victim.dir, "."), 0);
+    static const char *const files[] = {"ack", "events", "out", "stopped"};
+    for (int i = 0; i < 4; i++)
+        forget(files[i], -1);
+    for (int r = 0; r < RANKS; r++)
+        forget("pid", r);
+    scratch_remove(victim.dir);
 }
 
-static void killed_at_random(void **state)
+static void threads_killed(void **state)
 {
     (void)state;
-    killed(24, 11);
+    killed(15, false, 11);
 }
 
-static void killed_often(void **state)
+static void ranks_killed(void **state)
 {
     (void)state;
-    killed(400, 12);
+    if (getenv("TT_MPIRUN") == NULL)
+        skip();
+    killed(5, true, 21);
+}
+
+static void threads_killed_often(void **state)
+{
+    (void)state;
+    killed(300, false, 12);
+}
+
+static void ranks_killed_often(void **state)
+{
+    (void)state;
+    if (getenv("TT_MPIRUN") == NULL)
+        skip();
+    killed(100, true, 22);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(killed_at_random)};
-    const struct CMUnitTest longer[] = {cmocka_unit_test(killed_often)};
-    if (argc > 2 && strcmp(argv[1], "victim") == 0)
-        return victim(argv[2]);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(threads_killed),
+                                       cmocka_unit_test(ranks_killed)};
+    const struct CMUnitTest longer[] = {cmocka_unit_test(threads_killed_often),
+                                        cmocka_unit_test(ranks_killed_often)};
+    if (argc == 6 && strcmp(argv[1], "victim") == 0)
+        return victim_main(argv);
     if (argc > 1 && strcmp(argv[1], "long") == 0)
         return cmocka_run_group_tests(longer, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -224,20 +224,46 @@ static void temp_name(char name[TT_TEMP_NAME_MAX], const char *from, const char 
              found + strlen(from));
 }
 
+/* The name that another living process would give; it lives until *stop_out is closed. */
+static pid_t living_name(char name[TT_TEMP_NAME_MAX], int *stop_out)
+{
+    int tell[2], stop[2];
+    char byte;
+    assert_int_equal(pipe(tell), 0);
+    assert_int_equal(pipe(stop), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(stop[1]);
+        if (tt_owner_temp_name(78, TT_TEMP_HEAD, name) != TUTTI_OK ||
+            write(tell[1], name, TT_TEMP_NAME_MAX) != TT_TEMP_NAME_MAX)
+            _exit(1);
+        _exit(read(stop[0], &byte, 1) < 0);
+    }
+    assert_int_equal(read(tell[0], name, TT_TEMP_NAME_MAX), TT_TEMP_NAME_MAX);
+    close(tell[0]);
+    close(tell[1]);
+    close(stop[0]);
+    *stop_out = stop[1];
+    return child;
+}
+
 static void leftovers(void **state)
 {
     (void)state;
-    char dead[TT_TEMP_NAME_MAX], alive[TT_TEMP_NAME_MAX], other[TT_TEMP_NAME_MAX], pid[32],
-        host[65];
+    char dead[TT_TEMP_NAME_MAX], alive[TT_TEMP_NAME_MAX], other[TT_TEMP_NAME_MAX];
+    char own[TT_TEMP_NAME_MAX], pid[32], host[65];
+    int stop;
     snprintf(pid, sizeof pid, "-%d-", (int)getpid());
     gethostname(host, sizeof host);
     temp_name(dead, pid, "-4194999-"); /* above the kernel's largest pid */
-    temp_name(alive, pid, pid); /* this very process */
+    temp_name(own, pid, pid); /* this very process, which could not remove it */
+    pid_t child = living_name(alive, &stop);
     temp_name(other, host, "another-host");
     for (char *c = strchr(other, '\0') - 1; *c != '-'; c--)
         *c = *c == 'a' ? 'b' : *c;
     make_temp(dead);
     make_temp(alive);
+    make_temp(own);
     make_temp(other);
     /* as from another boot, or the lock of this kernel decides */
     char *boot = strstr(other, "another-host-") + 13;
@@ -247,8 +273,11 @@ static void leftovers(void **state)
                      0);
     save(1, 0);
     assert_false(there(dead));
+    assert_false(there(own));
     assert_true(there(alive));
     assert_true(there(other));
+    close(stop);
+    assert_int_equal(waitpid(child, NULL, 0), child);
     assert_int_equal(count_entries(dir, ".del-"), 0);
 }
 

@@ -2,14 +2,21 @@
 /*
  * Arithmetic on boxes, and the proof that a tensor's boxes hold every element exactly once.
  *
- * Boxes that do not overlap and whose sizes add up to the tensor's cover it. Overlap is searched by
- * a sweep along the first axis in which the boxes differ (they are sorted by offset, so that is the
- * order they are in): a tensor split along one axis, whichever, costs one comparison per box. The
- * first hole is searched only for a message, by cutting one axis after the other at the boxes'
- * edges.
+ * The proof takes one look at each box, however many there are (comparing them in pairs is
+ * quadratic, and a manifest may be hostile). Give each coordinate x of each axis d a random weight
+ * f_d(x), and each element the product of its coordinates' weights, in a field. A box's weight is
+ * the product of F_d(end) - F_d(begin), F_d being the sums of f_d from 0. Boxes that hold each
+ * element once weigh as much as the whole. Others do so with a chance of ndim / 2^61 (Schwartz and
+ * Zippel: the difference is a polynomial in the weights, of that degree, and not zero). The F_d are
+ * a hash with a key that is drawn anew in each process.
+ *
+ * What is wrong is searched only for a message: an overlap by a sweep along the first axis in which
+ * the boxes differ, the first hole by cutting one axis after the other at the boxes' edges.
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "ckpt/catalog.h"
 
@@ -154,20 +161,67 @@ static bool find_hole(const tt_ctensor *t, int axis, int64_t *point)
     return false;
 }
 
+#define PRIME ((UINT64_C(1) << 61) - 1)
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    __uint128_t product = (__uint128_t)a * b;
+    uint64_t sum = (uint64_t)(product & PRIME) + (uint64_t)(product >> 61);
+    return sum >= PRIME ? sum - PRIME : sum;
+}
+
+/* F_d(x): a random number, but 0 for 0. */
+static uint64_t prefix(int64_t axis, int64_t x)
+{
+    static _Atomic uint64_t shared;
+    int64_t where[2] = {axis, x};
+    uint64_t key = atomic_load_explicit(&shared, memory_order_relaxed);
+    if (x == 0)
+        return 0;
+    if (key == 0) {
+        uint64_t none = 0;
+        if (getrandom(&key, sizeof key, 0) != (ssize_t)sizeof key)
+            key = (uint64_t)(uintptr_t)&where;
+        key |= 1;
+        if (!atomic_compare_exchange_strong(&shared, &none, key))
+            key = none;
+    }
+    return tt_hash64(where, sizeof where, key) % PRIME;
+}
+
+static uint64_t weight(const int64_t *dim, int ndim)
+{
+    uint64_t product = 1;
+    for (int d = 0; d < ndim; d++) {
+        uint64_t low = prefix(d, dim[d]), high = prefix(d, dim[d] + dim[ndim + d]);
+        product = times(product, high >= low ? high - low : high + PRIME - low);
+    }
+    return product;
+}
+
+static bool covered(const tt_ctensor *t)
+{
+    int64_t whole[2 * TUTTI_CKPT_MAX_DIMS] = {0};
+    uint64_t sum = 0;
+    if (t->elems == 0)
+        return t->nbox == 0;
+    memcpy(whole + t->ndim, t->shape, (size_t)t->ndim * sizeof *whole);
+    for (size_t i = 0; i < t->nbox; i++) {
+        sum += weight(t->box[i].dim, t->ndim);
+        sum = sum >= PRIME ? sum - PRIME : sum;
+    }
+    return sum == weight(whole, t->ndim);
+}
+
 tt_cover tt_boxes_cover(const tt_ctensor *t, tt_cover_fault *fault_out)
 {
-    uint64_t sum = 0, elems = 0;
+    if (covered(t))
+        return TT_COVER_EXACT;
+    if (fault_out == NULL)
+        return TT_COVER_HOLE;
     if (find_overlap(t, fault_out))
         return TT_COVER_OVERLAP;
-    for (size_t i = 0; i < t->nbox; i++) {
-        tt_dims_elems(t->box[i].dim + t->ndim, t->ndim, &elems);
-        sum += elems; /* disjoint boxes inside the tensor: at most t->elems */
-    }
-    if (sum == t->elems)
-        return TT_COVER_EXACT;
-    if (fault_out != NULL) {
-        memset(fault_out->hole, 0, sizeof fault_out->hole);
-        find_hole(t, 0, fault_out->hole);
-    }
+    memset(fault_out->hole, 0, sizeof fault_out->hole);
+    find_hole(t, 0, fault_out->hole);
     return TT_COVER_HOLE;
 }

@@ -87,6 +87,8 @@ typedef struct tt_cover_fault {
     size_t a, b; /* the boxes that overlap */
     int64_t hole[TUTTI_CKPT_MAX_DIMS]; /* the first element that is in no box */
 } tt_cover_fault;
-tt_cover tt_boxes_cover(const tt_ctensor *tensor, tt_cover_fault *fault_out); /* may be NULL */
+/* fault_out NULL: what is wrong is not searched for, and called a hole; then it takes time linear
+ * in the boxes. */
+tt_cover tt_boxes_cover(const tt_ctensor *tensor, tt_cover_fault *fault_out);
 
 #endif

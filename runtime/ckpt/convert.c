@@ -40,6 +40,8 @@ static uint16_t narrow(double value, int mantissa_bits, int bias)
     if (isnan(value))
         return (uint16_t)(sign | top << mantissa_bits | 1 << (mantissa_bits - 1));
     value = fabs(value);
+    if (value == 0)
+        return sign;
     if (isinf(value))
         return (uint16_t)(sign | top << mantissa_bits);
     frexp(value, &exponent); /* value = 0.1... * 2^exponent */

@@ -100,6 +100,8 @@ static tutti_status add_jobs(job_list *list, const tt_want *want)
     uint64_t elems = 0;
     tt_dims_elems(want->dim + t->ndim, t->ndim, &elems);
     for (size_t i = 0; i < t->nbox && elems > 0; i++) {
+        if (t->ndim > 0 && t->box[i].dim[0] >= want->dim[0] + want->dim[t->ndim])
+            break; /* sorted by the first axis */
         if (!tt_box_intersect(want->dim, t->box[i].dim, t->ndim, part))
             continue;
         TT_TRY(tt_grow(&list->job, &list->cap, list->n + 1, sizeof *list->job));

@@ -196,6 +196,29 @@ static void random_changes(void **state)
     }
 }
 
+/* A hundred thousand boxes side by side in the second axis: comparing them in pairs takes hours. */
+static void many_boxes(void **state)
+{
+    (void)state;
+    enum { N = 300000 };
+    static const int64_t shape[2] = {3, N};
+    int64_t(*dims)[4] = calloc(N + 1, sizeof *dims);
+    tt_cbox *boxes = calloc(N + 1, sizeof *boxes);
+    for (int64_t i = 0; i < N; i++) {
+        memcpy(dims[i], (int64_t[4]){0, i, 3, 1}, sizeof dims[i]);
+        boxes[i].dim = dims[i];
+    }
+    tt_ctensor t = {
+        .name = "t", .shape = shape, .ndim = 2, .elems = 3 * N, .box = boxes, .nbox = N};
+    assert_int_equal(tt_boxes_cover(&t, NULL), TT_COVER_EXACT);
+    dims[N / 2][2] = 2; /* one element less, and as much more elsewhere */
+    assert_int_equal(tt_boxes_cover(&t, NULL), TT_COVER_HOLE);
+    dims[N / 3][3] = 2;
+    assert_int_equal(tt_boxes_cover(&t, NULL), TT_COVER_HOLE);
+    free(boxes);
+    free(dims);
+}
+
 static void holes_are_found(void **state)
 {
     (void)state;
@@ -219,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_one),       cmocka_unit_test(written_is_read),
         cmocka_unit_test(changed),        cmocka_unit_test(nested),
-        cmocka_unit_test(random_changes), cmocka_unit_test(holes_are_found)};
+        cmocka_unit_test(random_changes), cmocka_unit_test(many_boxes),
+        cmocka_unit_test(holes_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

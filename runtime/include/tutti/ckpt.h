@@ -25,7 +25,8 @@ typedef struct tutti_ckpt_reader tutti_ckpt_reader;
 enum {
     TUTTI_CKPT_PER_RANK =
         1u << 0, /* every rank's value is its own, kept apart by rank (random-number state) */
-    TUTTI_CKPT_SAME = 1u << 1 /* bytes: the same on all ranks, kept once */
+    TUTTI_CKPT_SAME = 1u << 1, /* bytes: the same on all ranks, kept once */
+    TUTTI_CKPT_CONVERT = 1u << 2 /* reading: floats may be of another type than is stored */
 };
 
 /* A box of a global tensor: elements offset ... offset+extent of a tensor of `shape`, row major and
@@ -40,7 +41,7 @@ typedef struct tutti_tensor {
     int64_t shape[TUTTI_CKPT_MAX_DIMS], offset[TUTTI_CKPT_MAX_DIMS];
     int64_t extent[TUTTI_CKPT_MAX_DIMS]; /* all zero with all-zero offset: the whole tensor */
     void *data;
-    uint32_t flags; /* 0 or TUTTI_CKPT_PER_RANK */
+    uint32_t flags; /* TUTTI_CKPT_PER_RANK; reading: TUTTI_CKPT_CONVERT */
 } tutti_tensor;
 #define TUTTI_TENSOR_INIT                                                                          \
     {                                                                                              \
@@ -134,6 +135,35 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_wait(tutti_ctx *ctx,
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_open(tutti_ctx *ctx, const char *dir,
                                                        int64_t step, tutti_ckpt_reader **rd_out);
 
+enum {
+    TUTTI_CKPT_OPEN_LAZY = 1u << 0, /* data is verified when it is read, not when it is opened */
+    TUTTI_CKPT_OPEN_STRICT = 1u << 1 /* a damaged newest checkpoint is an error */
+};
+
+/* Zero in any field means its default; begin with TUTTI_CKPT_OPEN_OPTS_INIT. */
+typedef struct tutti_ckpt_open_opts {
+    size_t size; /* sizeof(tutti_ckpt_open_opts) */
+    uint32_t flags; /* TUTTI_CKPT_OPEN_... */
+    int64_t before; /* with STEP_NEWEST: only steps below it; 0: all */
+} tutti_ckpt_open_opts;
+#define TUTTI_CKPT_OPEN_OPTS_INIT                                                                  \
+    {                                                                                              \
+        sizeof(tutti_ckpt_open_opts), 0, 0                                                         \
+    }
+
+/*
+ * As tutti_ckpt_open, with options (NULL: none). By default all data is verified here, once, by all
+ * ranks together, so that a damaged checkpoint is passed over; a read then verifies what it touches
+ * again. LAZY leaves it at manifest and sizes, and so reads everything once: when a read then says
+ * CORRUPT, open again with `before` that step.
+ * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
+ * tutti_init. Graph-capture: refused. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_open_with(tutti_ctx *ctx, const char *dir,
+                                                            int64_t step,
+                                                            const tutti_ckpt_open_opts *opts,
+                                                            tutti_ckpt_reader **rd_out);
+
 /*
  * The step of an open checkpoint and the number of ranks that wrote it; -1 and 0 of NULL.
  * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
@@ -152,13 +182,26 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_stat(const tutti_ckpt_reader *
                                                        const char *name, tutti_tensor *info_out);
 
 /*
+ * The next stored tensor or value whose full name matches a shell's pattern ("layer.*", "*"; '*'
+ * matches '/' too), in order of name: *at_inout is 0 before the first call. *info_out as from
+ * tutti_ckpt_stat, with its full name, also of what was kept per rank. Errors: ARG, NOT_FOUND (no
+ * more).
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_next(const tutti_ckpt_reader *rd,
+                                                       const char *pattern, size_t *at_inout,
+                                                       tutti_tensor *info_out);
+
+/*
  * Reads this rank's boxes tensors[0 ... n-1] (ranks may ask for different boxes); each must lie
- * within the stored tensor and have its shape and dtype. Stored checksums of all that is touched
- * are verified first. Data is there when the call returns; `stream` orders it behind earlier work
- * on the buffers. Errors, the same on all ranks: ARG, NOT_FOUND, SHAPE, CORRUPT, IO; buffers are
- * then unspecified.
- * Collective: yes, over the job. Blocks: host. Stream: ordered. Threads: the one that called
- * tutti_init. Graph-capture: refused. After a failure: refused.
+ * within the stored tensor and have its shape and dtype; with TUTTI_CKPT_CONVERT in its flags, a
+ * tensor of floats may have another float's dtype (rounded to nearest, ties to even). Stored
+ * checksums of all that is touched are verified first. Data is there when the call returns;
+ * `stream` orders it behind earlier work on the buffers. Errors, the same on all ranks: ARG,
+ * NOT_FOUND, SHAPE, CORRUPT, IO; buffers are then unspecified. Collective: yes, over the job.
+ * Blocks: host. Stream: ordered. Threads: the one that called tutti_init. Graph-capture: refused.
+ * After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_read(tutti_ckpt_reader *rd,
                                                        const tutti_tensor *tensors, size_t n,

@@ -38,6 +38,9 @@ static const option options[] = {
     {"--context", OPTION_INT, offsetof(args, context), 4, 8192, 64, "bytes per sequence"},
     {"--lr", OPTION_REAL, offsetof(args, lr), 0, 10, 2e-3,
      "peak learning rate (warm-up, then cosine to a tenth)"},
+    {"--mesh", OPTION_STRING, offsetof(args, mesh), 0, 0, 0,
+     "how ranks share the work, such as pp=2,dp=2,tp=2: pipeline stages, copies, shares of "
+     "matrices"},
     {"--seed", OPTION_INT, offsetof(args, seed), 0, 9e15, 1, "of weights, batches and sample"},
     {"--eval-every", OPTION_INT, offsetof(args, eval_every), 0, 1e9, 0,
      "steps between held-out losses; 0: only before and after"},
@@ -230,17 +233,6 @@ void args_free(args *a)
     a->text = NULL;
 }
 
-const char *args_check_ranks(const args *a, int ranks)
-{
-    if (a->batch % (a->accum * ranks) == 0)
-        return NULL;
-    snprintf(problem, sizeof problem,
-             "--batch %lld is not a multiple of %d ranks x --accum %lld: it counts the sequences "
-             "of a step over all ranks and micro-steps",
-             (long long)a->batch, ranks, (long long)a->accum);
-    return problem;
-}
-
 void args_help(const char *program)
 {
     printf("usage: %s [options]        or: mpirun -np 2 %s [options]\n\n"
@@ -257,6 +249,7 @@ void args_help(const char *program)
         snprintf(name, sizeof name, "%s %s", o->name,
                  o->kind != OPTION_STRING            ? value[o->kind]
                  : o->offset == offsetof(args, wire) ? "TYPE"
+                 : o->offset == offsetof(args, mesh) ? "AXES"
                                                      : "DIR");
         printf("  %-18s %s", name, o->help);
         if (o->kind == OPTION_INT || o->kind == OPTION_REAL)

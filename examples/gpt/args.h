@@ -16,6 +16,7 @@ typedef struct args {
     int64_t layers, width, heads, context;
     double lr;
     const char *ckpt; /* NULL: no checkpoints */
+    const char *mesh; /* axes dp, pp, tp; NULL: data parallel */
     const char *wire; /* how gradients travel: "f32", "bf16", "f16" */
     int64_t zero; /* 1: optimizer state is shared out to the ranks */
     bool resume, reproducible, help;
@@ -25,8 +26,6 @@ typedef struct args {
  * args_free in both cases. */
 const char *args_parse(args *a, int argc, char **argv);
 void args_free(args *a);
-/* What is wrong with these options for a job of `ranks`, or NULL. */
-const char *args_check_ranks(const args *a, int ranks);
 /* The text of --help. */
 void args_help(const char *program);
 

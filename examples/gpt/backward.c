@@ -13,23 +13,63 @@
 
 #include "simd.h"
 
-static void block_backward(model *m, int layer)
+/* The gradient of a product's input, for some of its rows. */
+typedef struct input_term {
+    const linear *l;
+    const real *dout;
+    real *din;
+} input_term;
+
+static void make_term(void *arg, int first, int rows)
+{
+    const input_term *t = arg;
+    size_t out = (size_t)first * (size_t)t->l->weight.rows;
+    size_t in = (size_t)first * (size_t)t->l->weight.cols;
+
+    linear_backward_input(t->l, t->dout + out, t->din + in, rows);
+}
+
+/* A linear layer that is split by outputs: each rank has a term of its input's gradient. */
+static int linear_backward_out(const model *m, linear *l, const real *in, const real *dout,
+                               real *din)
 {
     const int rows = m->batch * m->time;
-    const attention_shape shape = {m->batch, m->time, m->shape.width, m->shape.heads};
-    const real *in = layer == 0 ? m->embedded : m->block_caches[layer - 1].out;
+    input_term t = {l, dout, din};
+    int status = 0;
+
+    if (m->links.sum_products != NULL)
+        status = m->links.sum_products(m->links.arg, make_term, &t, din, rows, l->weight.cols);
+    else
+        make_term(&t, 0, rows);
+    linear_backward_params(l, in, dout, rows);
+    return status;
+}
+
+static int block_backward(model *m, int layer)
+{
+    const int rows = m->batch * m->time, shards = m->part.shards;
+    const attention_shape shape = {m->batch, m->time, m->shape.width / shards,
+                                   m->shape.heads / shards};
+    const real *in = layer > 0       ? m->block_caches[layer - 1].out
+                     : m->part.first ? m->embedded
+                                     : m->in;
     const block_cache *k = &m->block_caches[layer];
     block *b = &m->blocks[layer];
+    int status;
 
     linear_backward(&b->down, k->gelu, m->d_residual, m->d_wide, rows);
     gelu_backward(k->up, m->d_wide, (size_t)rows * (size_t)b->up.weight.rows);
-    linear_backward(&b->up, k->norm2, m->d_wide, m->d_narrow, rows);
+    status = linear_backward_out(m, &b->up, k->norm2, m->d_wide, m->d_narrow);
+    if (status != 0)
+        return status;
     layer_norm_backward(&b->norm2, k->middle, k->stats2, m->d_narrow, m->d_residual, rows);
 
     linear_backward(&b->project, k->mixed, m->d_residual, m->d_narrow, rows);
     attention_backward(shape, k->qkv, k->prob, m->d_narrow, m->d_wide, m->d_scores);
-    linear_backward(&b->qkv, k->norm1, m->d_wide, m->d_narrow, rows);
-    layer_norm_backward(&b->norm1, in, k->stats1, m->d_narrow, m->d_residual, rows);
+    status = linear_backward_out(m, &b->qkv, k->norm1, m->d_wide, m->d_narrow);
+    if (status == 0)
+        layer_norm_backward(&b->norm1, in, k->stats1, m->d_narrow, m->d_residual, rows);
+    return status;
 }
 
 HOT static void embed_backward(model *m)
@@ -48,23 +88,47 @@ HOT static void embed_backward(model *m)
     }
 }
 
-int model_backward(model *m, const uint8_t *targets, real scale, model_ready ready, void *arg)
+/* From the loss to the gradient of the residual stream behind the last block. */
+static int head_backward(model *m, const model_gradient *from)
 {
-    const int rows = m->batch * m->time, layers = m->shape.layers;
+    const int rows = m->batch * m->time;
+    const size_t bytes = (size_t)rows * (size_t)m->shape.width * sizeof(real);
     int status;
 
-    cross_entropy_backward(m->logits, targets, scale, rows);
-    linear_backward(&m->head, m->final, m->logits, m->d_narrow, rows);
-    memset(m->d_residual, 0, (size_t)rows * (size_t)m->shape.width * sizeof(real));
-    layer_norm_backward(&m->norm, m->block_caches[layers - 1].out, m->final_stats, m->d_narrow,
-                        m->d_residual, rows);
-    status = ready(arg, m->param_count - HEAD_PARAMS, HEAD_PARAMS);
-    for (int l = layers - 1; l >= 0 && status == 0; l--) {
-        block_backward(m, l);
-        status = ready(arg, EMBEDDING_PARAMS + BLOCK_PARAMS * l, BLOCK_PARAMS);
-    }
+    cross_entropy_backward(m->logits, model_vocabulary(m), from->targets, from->scale, rows);
+    status = linear_backward_out(m, &m->head, m->final, m->logits, m->d_narrow);
     if (status != 0)
         return status;
+    memset(m->d_residual, 0, bytes);
+    layer_norm_backward(&m->norm, model_out(m), m->final_stats, m->d_narrow, m->d_residual, rows);
+    return from->ready(from->arg, m->param_count - HEAD_PARAMS, HEAD_PARAMS);
+}
+
+int model_backward_part(model *m, const model_pass *pass, const model_gradient *from)
+{
+    const int before = m->part.first ? EMBEDDING_PARAMS : 0;
+    int status = 0;
+
+    model_select(m, pass);
+    if (m->part.last)
+        status = head_backward(m, from);
+    else
+        memcpy(m->d_residual, from->d_out,
+               (size_t)(m->batch * m->time) * (size_t)m->shape.width * sizeof(real));
+    for (int l = m->part.blocks - 1; l >= 0 && status == 0; l--) {
+        status = block_backward(m, l);
+        if (status == 0)
+            status = from->ready(from->arg, before + BLOCK_PARAMS * l, BLOCK_PARAMS);
+    }
+    if (status != 0 || !m->part.first)
+        return status;
     embed_backward(m);
-    return ready(arg, 0, EMBEDDING_PARAMS);
+    return from->ready(from->arg, 0, EMBEDDING_PARAMS);
+}
+
+int model_backward(model *m, const uint8_t *targets, real scale, model_ready ready, void *arg)
+{
+    const model_pass pass = {0, m->batch, m->time, m->inputs, NULL};
+
+    return model_backward_part(m, &pass, &(model_gradient){targets, scale, NULL, ready, arg});
 }

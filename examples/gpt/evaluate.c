@@ -59,31 +59,34 @@ static loss_sum score(const model *m, const windows *w, size_t i, int row)
     return s;
 }
 
-loss_sum held_out_share(model *m, const corpus *t, token_buffers b, int rank, int ranks)
+int held_out_share(const held_out_job *job, loss_sum *out)
 {
-    const windows w = windows_of(t, m->shape.context);
-    const size_t step = (size_t)ranks, batch = (size_t)m->max_batch;
+    const model *m = job->m;
+    const windows w = windows_of(job->t, m->shape.context);
+    const size_t step = (size_t)job->copies, batch = (size_t)m->max_batch;
     loss_sum total = {0, 0};
 
-    for (size_t i = (size_t)rank; i < w.count; i += batch * step) {
-        int rows = 0;
+    for (size_t i = (size_t)job->copy; i < w.count; i += batch * step) {
+        int rows = 0, status;
 
         for (size_t j = i; j < w.count && rows < m->max_batch; j += step, rows++) {
-            const uint8_t *from = t->held_out + window_start(&w, j);
+            const uint8_t *from = job->t->held_out + window_start(&w, j);
 
-            memcpy(b.inputs + (size_t)rows * w.time, from, w.time);
-            memcpy(b.targets + (size_t)rows * w.time, from + 1, w.time);
+            memcpy(job->b.inputs + (size_t)rows * w.time, from, w.time);
+            memcpy(job->b.targets + (size_t)rows * w.time, from + 1, w.time);
         }
-        model_forward(m, b.inputs, rows, (int)w.time);
-        (void)model_loss(m, b.targets);
-        for (int r = 0; r < rows; r++) {
+        status = job->pass(job->arg, job->b.inputs, job->b.targets, rows, (int)w.time);
+        if (status != 0)
+            return status;
+        for (int r = 0; r < rows && m->part.last; r++) {
             loss_sum s = score(m, &w, i + (size_t)r * step, r);
 
             total.sum += s.sum;
             total.count += s.count;
         }
     }
-    return total;
+    *out = total;
+    return 0;
 }
 
 /*

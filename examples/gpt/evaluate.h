@@ -19,8 +19,22 @@ typedef struct loss_sum {
     double sum, count;
 } loss_sum;
 
-/* This rank's share; the ranks' shares add up to the whole. */
-loss_sum held_out_share(model *m, const corpus *t, token_buffers b, int rank, int ranks);
+/* Runs sequences through the model, so that m->loss has their losses; not 0: stop. */
+typedef int (*loss_pass)(void *arg, const uint8_t *inputs, const uint8_t *targets, int rows,
+                         int time);
+
+/* Copy `copy` of `copies` has this share of the held-out loss; the shares add up to the whole. Only
+ * a last part has losses: elsewhere nothing is added. Returns the first value of `pass` that is
+ * not 0. */
+typedef struct held_out_job {
+    model *m;
+    const corpus *t;
+    token_buffers b;
+    int copy, copies;
+    loss_pass pass;
+    void *arg;
+} held_out_job;
+int held_out_share(const held_out_job *job, loss_sum *out);
 
 /* The trigram table's loss over the same bytes; below 0: out of memory. */
 double trigram_held_out_loss(const corpus *t, int context);

@@ -42,19 +42,32 @@ void linear_forward(const linear *l, const real *in, const real *residual, real 
     int n = l->weight.rows, k = l->weight.cols;
     matrix x = {in, k, false}, w = {l->weight.value, k, true};
 
-    spread_bias(l->bias.value, residual, out, rows, n);
-    matmul((product_size){rows, n, k}, x, w, 1, out, n, true);
+    if (l->adds)
+        spread_bias(l->bias.value, residual, out, rows, n);
+    matmul((product_size){rows, n, k}, x, w, 1, out, n, l->adds);
+}
+
+void linear_backward_input(const linear *l, const real *dout, real *din, int rows)
+{
+    int n = l->weight.rows, k = l->weight.cols;
+    matrix d = {dout, n, false}, w = {l->weight.value, k, false};
+
+    matmul((product_size){rows, k, n}, d, w, 1, din, k, false);
+}
+
+void linear_backward_params(linear *l, const real *in, const real *dout, int rows)
+{
+    int n = l->weight.rows, k = l->weight.cols;
+    matrix dt = {dout, n, true}, x = {in, k, false};
+
+    matmul((product_size){n, k, rows}, dt, x, 1, l->weight.grad, k, true);
+    sum_columns(dout, l->bias.grad, rows, n);
 }
 
 void linear_backward(linear *l, const real *in, const real *dout, real *din, int rows)
 {
-    int n = l->weight.rows, k = l->weight.cols;
-    matrix d = {dout, n, false}, dt = {dout, n, true};
-    matrix x = {in, k, false}, w = {l->weight.value, k, false};
-
-    matmul((product_size){rows, k, n}, d, w, 1, din, k, false);
-    matmul((product_size){n, k, rows}, dt, x, 1, l->weight.grad, k, true);
-    sum_columns(dout, l->bias.grad, rows, n);
+    linear_backward_input(l, dout, din, rows);
+    linear_backward_params(l, in, dout, rows);
 }
 
 HOT void layer_norm_forward(const layer_norm *n, const real *in, real *stats, real *out, int rows)
@@ -176,8 +189,8 @@ HOT void softmax(real *x, int valid, int n)
         x[j] *= sum;
 }
 
-/* Where a sequence's head keeps its part: query, key and value lie `width` apart in a row of qkv.
- */
+/* Where a sequence's head keeps its part. In a row of qkv its query, key and value lie side by
+ * side, so that some of the heads are some of the columns. */
 typedef struct head_view {
     size_t qkv, out, prob;
 } head_view;
@@ -188,7 +201,7 @@ static head_view view_of(attention_shape s, int sequence, int head)
     size_t column = (size_t)head * (width / (size_t)s.heads);
     size_t square = (size_t)s.time * (size_t)s.time;
 
-    return (head_view){row * 3 * width + column, row * width + column,
+    return (head_view){row * 3 * width + 3 * column, row * width + column,
                        ((size_t)sequence * (size_t)s.heads + (size_t)head) * square};
 }
 
@@ -200,7 +213,7 @@ void attention_forward(attention_shape s, const real *qkv, real *prob, real *out
     for (int b = 0; b < s.batch; b++) {
         for (int h = 0; h < s.heads; h++) {
             head_view at = view_of(s, b, h);
-            const real *q = qkv + at.qkv, *k = q + s.width, *v = k + s.width;
+            const real *q = qkv + at.qkv, *k = q + size, *v = k + size;
             real *p = prob + at.prob;
 
             matmul((product_size){s.time, s.time, size}, (matrix){q, stride, false},
@@ -239,8 +252,8 @@ void attention_backward(attention_shape s, const real *qkv, const real *prob, co
     for (int b = 0; b < s.batch; b++) {
         for (int h = 0; h < s.heads; h++) {
             head_view at = view_of(s, b, h);
-            const real *q = qkv + at.qkv, *k = q + s.width, *v = k + s.width;
-            real *dq = dqkv + at.qkv, *dk = dq + s.width, *dv = dk + s.width;
+            const real *q = qkv + at.qkv, *k = q + size, *v = k + size;
+            real *dq = dqkv + at.qkv, *dk = dq + size, *dv = dk + size;
             matrix p_t = {prob + at.prob, s.time, true};
             matrix d = {scratch, s.time, false}, d_t = {scratch, s.time, true};
             matrix dy = {dout + at.out, s.width, false};
@@ -266,13 +279,16 @@ void cross_entropy_forward(real *logits, const uint8_t *targets, real *loss, int
     }
 }
 
-HOT void cross_entropy_backward(real *prob, const uint8_t *targets, real scale, int rows)
+HOT void cross_entropy_backward(real *prob, vocabulary_part part, const uint8_t *targets,
+                                real scale, int rows)
 {
     for (int i = 0; i < rows; i++) {
-        real *row = prob + (size_t)i * VOCABULARY;
+        real *row = prob + (size_t)i * (size_t)part.cols;
+        int target = targets[i] - part.first;
 
-        for (int j = 0; j < VOCABULARY; j++)
+        for (int j = 0; j < part.cols; j++)
             row[j] *= scale;
-        row[targets[i]] -= scale;
+        if (target >= 0 && target < part.cols)
+            row[target] -= scale;
     }
 }

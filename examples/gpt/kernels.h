@@ -24,10 +24,13 @@ typedef float real;
 
 enum { VOCABULARY = 256 }; /* a token is a byte */
 
-/* A parameter tensor of one or two dimensions (cols = 0: one). */
+/* A parameter tensor of one or two dimensions (cols = 0: one), or this rank's box of it. */
 typedef struct param {
     char name[48];
     int rows, cols;
+    int first_row, first_col, whole_rows, whole_cols; /* where the box lies in the whole tensor */
+    int id; /* among the parameters of the whole model */
+    bool replica; /* the other ranks that share the matrices hold the same values */
     size_t count;
     real *value, *grad;
     bool decay; /* weight decay applies: matrices yes, biases and norms no */
@@ -35,6 +38,8 @@ typedef struct param {
 
 typedef struct linear {
     param weight, bias; /* [out][in], [out] */
+    bool adds; /* bias and residual are added here: everywhere, but where several ranks' products
+                  are to be summed, on the first of them alone */
 } linear;
 
 typedef struct layer_norm {
@@ -42,7 +47,7 @@ typedef struct layer_norm {
 } layer_norm;
 
 typedef struct attention_shape {
-    int batch, time, width, heads;
+    int batch, time, width, heads; /* width: of these heads together */
 } attention_shape;
 
 /* c (m x n) = alpha a b, added to c with `add`; a is m x k and b k x n, after transposition.
@@ -66,6 +71,9 @@ const char *matmul_better_kernels(void);
 /* out = in weight^T + bias (+ residual, unless NULL). */
 void linear_forward(const linear *l, const real *in, const real *residual, real *out, int rows);
 void linear_backward(linear *l, const real *in, const real *dout, real *din, int rows);
+/* Its two halves: the gradient of the input, and those of the parameters. */
+void linear_backward_input(const linear *l, const real *dout, real *din, int rows);
+void linear_backward_params(linear *l, const real *in, const real *dout, int rows);
 
 /* stats keeps each row's mean and 1/deviation. din is added to: a norm sits beside a residual. */
 void layer_norm_forward(const layer_norm *n, const real *in, real *stats, real *out, int rows);
@@ -76,8 +84,8 @@ void gelu_forward(const real *in, real *out, size_t count);
 /* In place: d holds the gradient of the output, then that of the input. */
 void gelu_backward(const real *in, real *d, size_t count);
 
-/* qkv: per token the query, key and value of all heads, [3 * width]. prob keeps the attention
- * weights [batch][heads][time][time]. */
+/* qkv: per token and head the query, key and value, [heads][3][width / heads]. prob keeps the
+ * attention weights [batch][heads][time][time]. */
 void attention_forward(attention_shape s, const real *qkv, real *prob, real *out);
 /* scratch: [time][time]. */
 void attention_backward(attention_shape s, const real *qkv, const real *prob, const real *dout,
@@ -85,8 +93,13 @@ void attention_backward(attention_shape s, const real *qkv, const real *prob, co
 
 /* Turns each row of logits into probabilities, in place, and gives -log p(target) per row. */
 void cross_entropy_forward(real *logits, const uint8_t *targets, real *loss, int rows);
-/* Turns the probabilities into the gradient of scale * (sum of losses), in place. */
-void cross_entropy_backward(real *prob, const uint8_t *targets, real scale, int rows);
+/* Turns the probabilities of tokens first ... first + cols - 1 into the gradient of scale * (sum of
+ * losses), in place. */
+typedef struct vocabulary_part {
+    int first, cols;
+} vocabulary_part;
+void cross_entropy_backward(real *prob, vocabulary_part part, const uint8_t *targets, real scale,
+                            int rows);
 
 /* Softmax of n values in place; those at `valid` and beyond count as minus infinity. */
 void softmax(real *x, int valid, int n);

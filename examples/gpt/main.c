@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpt: trains a byte-level GPT on text, data parallel over the ranks of an MPI job.
+ * gpt: trains a byte-level GPT on text over the ranks of an MPI job: data parallel, and with --mesh
+ * in pipeline stages and with shared matrices.
  *
- * main.c joins the job, makes the parts and takes them down; train.c is the training loop; model.c,
+ * main.c joins the job, makes the parts and takes them down; train.c is the training loop; split.c
+ * says who holds what; model.c,
  * backward.c and kernels.c the model; data.c the text; save.c the checkpoints.
  */
 #include "run.h"
@@ -73,28 +75,49 @@ static void choose_kernels(char **argv)
         execv(path, argv);
 }
 
+static int micro_sequences(const run *r)
+{
+    return (int)(r->options->batch / (r->split.dp_size * r->options->accum));
+}
+
 /* Passes for evaluation are not made smaller than this many sequences. */
 static int pass_size(const run *r)
 {
-    const args *o = r->options;
-    int64_t micro = o->batch / (r->ranks * o->accum);
+    int micro = micro_sequences(r);
 
-    return micro < 8 ? 8 : (int)micro;
+    return micro < 8 ? 8 : micro;
+}
+
+static int make_split(run *r)
+{
+    const char *wrong;
+    int status = run_check(r, split_create(&r->split, r->ctx, r->options, &wrong));
+
+    if (status != 0)
+        return status;
+    if (wrong != NULL) {
+        if (r->rank == 0)
+            fprintf(stderr, "gpt: %s\n", wrong);
+        return EXIT_USAGE;
+    }
+    if ((size_t)pass_size(r) * (size_t)r->options->context > (size_t)1 << 24)
+        return run_agree(r, "more than 2^24 bytes of text in a pass: raise --accum");
+    return run_check(r, split_pipe(&r->split, r->options, micro_sequences(r)));
 }
 
 static int make_model(run *r)
 {
+    const model_shape shape = args_shape(r->options);
+    const model_part part = split_part(&r->split, shape);
     const int pass = pass_size(r);
-    const size_t tokens = (size_t)pass * (size_t)r->options->context;
-    bool ok;
+    const size_t tokens = (size_t)pass * (size_t)r->options->context; /* at most 2^24 */
+    bool ok = model_create_part(&r->model, shape, part, pass, (uint64_t)r->options->seed) &&
+              split_links(&r->split, tokens, &r->model.links);
 
-    if (tokens > (size_t)1 << 24) /* the same on every rank; index arithmetic in int stays safe */
-        return run_agree(r, "more than 2^24 bytes of text in a pass: raise --accum");
-    ok = model_create(&r->model, args_shape(r->options), pass, (uint64_t)r->options->seed);
-
-    r->buffers.inputs = malloc(tokens);
-    r->buffers.targets = malloc(tokens);
-    ok = ok && r->buffers.inputs != NULL && r->buffers.targets != NULL;
+    r->buffers.inputs = malloc(tokens * (size_t)part.passes);
+    r->buffers.targets = malloc(tokens * (size_t)part.passes);
+    r->hop = malloc(part.first ? 1 : tokens * (size_t)shape.width * sizeof(float));
+    ok = ok && r->buffers.inputs != NULL && r->buffers.targets != NULL && r->hop != NULL;
     return run_agree(r, ok ? NULL : "not enough memory for the model");
 }
 
@@ -112,8 +135,13 @@ static tutti_status add_params(run *r)
         described.ndim = p->cols == 0 ? 1 : 2;
         described.shape[0] = p->rows;
         described.shape[1] = p->cols;
+        described.whole[0] = p->whole_rows;
+        described.whole[1] = p->whole_cols;
+        described.offset[0] = p->first_row;
+        described.offset[1] = p->first_col;
         described.param = p->value;
         described.group = p->decay ? GROUP_DECAY : GROUP_PLAIN;
+        described.flags = split_counts(&r->split, p->replica) ? 0 : TUTTI_PARAM_UNCOUNTED;
         status = tutti_reducer_add(r->reducer, &described, &id);
     }
     return status;
@@ -142,12 +170,14 @@ static int make_reducer(run *r)
     opts.name = "gpt";
     opts.flags = TUTTI_REDUCER_AVERAGE_MICRO | (o->zero > 0 ? TUTTI_SHARD_OPTIMIZER : 0u) |
                  (o->reproducible ? TUTTI_REDUCER_REPRODUCIBLE : 0u);
+    if (tutti_size(r->split.model) > 1)
+        opts.norm_comm = r->world;
     if (strcmp(o->wire, "f32") != 0)
         opts.wire = strcmp(o->wire, "bf16") == 0 ? TUTTI_BFLOAT16 : TUTTI_FLOAT16;
     opts.bucket_bytes = 12u * sizeof(float) * (size_t)(o->width * o->width);
     if (opts.bucket_bytes < 256 * 1024)
         opts.bucket_bytes = 256 * 1024;
-    status = run_check(r, tutti_reducer_create(r->world, &opts, &r->reducer));
+    status = run_check(r, tutti_reducer_create(r->split.dp, &opts, &r->reducer));
     if (status == 0)
         status = run_check(r, add_params(r));
     if (status == 0)
@@ -173,21 +203,27 @@ static void introduce_optimizer(run *r)
         report_say(
             &r->report,
             "optimizer: state for %zu parameters on each rank, 1/%d of %zu and %zu of padding",
-            count, r->ranks, r->model.weight_count,
-            count - r->model.weight_count / (size_t)r->ranks);
+            count, r->split.dp_size, r->model.weight_count,
+            count - r->model.weight_count / (size_t)r->split.dp_size);
 }
 
 static void introduce(run *r, const char *products)
 {
+    const long long batch = (long long)r->options->batch;
+
     report_say(&r->report, "text: %d files, %zu bytes to learn, %zu held out", r->text.files,
                r->text.train_bytes, r->text.held_out_bytes);
     report_say(&r->report,
                "model: %zu parameters (%d layers, width %d, %d heads, context %d); products by %s",
-               r->model.weight_count, r->model.shape.layers, r->model.shape.width,
+               r->model.whole_count, r->model.shape.layers, r->model.shape.width,
                r->model.shape.heads, r->model.shape.context, products);
-    report_say(&r->report, "job: %d rank%s, %lld steps of %lld sequences, %lld on each rank",
-               r->ranks, r->ranks == 1 ? "" : "s", (long long)r->options->steps,
-               (long long)r->options->batch, (long long)(r->options->batch / r->ranks));
+    report_say(&r->report, "job: %d rank%s, %lld steps of %lld sequences, %lld on each %s",
+               r->ranks, r->ranks == 1 ? "" : "s", (long long)r->options->steps, batch,
+               batch / r->split.dp_size, tutti_size(r->split.model) == 1 ? "rank" : "copy");
+    if (tutti_size(r->split.model) > 1)
+        report_say(&r->report,
+                   "split: %d stages, %d copies, matrices in %d shares; rank 0 has %zu parameters",
+                   r->split.pp_size, r->split.dp_size, r->split.tp_size, r->model.weight_count);
     introduce_optimizer(r);
 }
 
@@ -205,10 +241,13 @@ static void report_trigrams(run *r)
                    loss);
 }
 
-/* Equal runs end with equal weights, bit for bit: a number to compare. */
-static void report_weights(run *r)
+/* Equal runs end with equal weights, bit for bit: a number to compare. Of a split model the sum of
+ * its ranks' numbers, modulo 2^64; a double holds the sums of 16 bits exactly. */
+static int report_weights(run *r)
 {
     uint64_t hash = 0xcbf29ce484222325u;
+    double parts[4] = {0};
+    int status;
 
     for (int i = 0; i < r->model.param_count; i++) {
         const param *p = r->model.params[i];
@@ -217,15 +256,24 @@ static void report_weights(run *r)
         for (size_t j = 0; j < p->count * sizeof *p->value; j++)
             hash = (hash ^ bytes[j]) * 0x100000001b3u;
     }
+    for (int i = 0; i < 4; i++)
+        parts[i] = (double)(hash >> 16 * i & 0xffff);
+    status = run_check(r, tutti_all_reduce_host(r->split.model, parts, 4, TUTTI_SUM));
+    hash = 0;
+    for (int i = 0; i < 4; i++)
+        hash += (uint64_t)parts[i] << 16 * i;
     report_say(&r->report, "weights %016llx (a fingerprint of all parameters)",
                (unsigned long long)hash);
+    return status;
 }
 
 static int work(run *r)
 {
     const char *products = matmul_setup();
-    int status = load_text(r);
+    int status = make_split(r);
 
+    if (status == 0)
+        status = load_text(r);
     if (status == 0)
         status = make_model(r);
     if (status == 0)
@@ -239,18 +287,19 @@ static int work(run *r)
     if (status != 0)
         return status;
     report_trigrams(r);
-    report_weights(r);
+    status = report_weights(r);
     report_table(&r->report, r->step);
-    sample_text(r);
-    return 0;
+    return status != 0 ? status : sample_text(r);
 }
 
 static void take_down(run *r)
 {
     tutti_reducer_destroy(r->reducer);
+    split_destroy(&r->split);
     adamw_destroy(&r->optimizer);
     free(r->buffers.inputs);
     free(r->buffers.targets);
+    free(r->hop);
     model_destroy(&r->model);
     text_free(&r->text);
 }
@@ -284,8 +333,6 @@ int main(int argc, char **argv)
     r.rank = tutti_rank(r.world);
     r.ranks = tutti_size(r.world);
     report_start(&r.report, r.rank == 0, 0, 0, 0);
-    if (wrong == NULL && !options.help)
-        wrong = args_check_ranks(&options, r.ranks);
     if (wrong != NULL || options.help)
         status = usage(&r, wrong);
     else

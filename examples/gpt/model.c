@@ -31,13 +31,39 @@ static real *take(cutter *c, size_t count)
     return at;
 }
 
+/* A tensor, whole here. */
 static void add_param(model *m, param *p, const char *prefix, const char *name)
 {
     snprintf(p->name, sizeof p->name, "%s%s", prefix, name);
+    p->whole_rows = p->rows;
+    p->whole_cols = p->cols;
     p->count = (size_t)p->rows * (size_t)(p->cols == 0 ? 1 : p->cols);
     p->decay = p->cols != 0;
+    p->replica = m->part.shards > 1;
+    p->id = m->param_count;
     m->weight_count += p->count;
     m->params[m->param_count++] = p;
+}
+
+/* Of a tensor that was added whole: only this rank's share of its rows or columns. */
+static void cut_rows(model *m, param *p)
+{
+    m->weight_count -= p->count;
+    p->count /= (size_t)m->part.shards;
+    p->rows /= m->part.shards;
+    p->first_row = p->rows * m->part.shard;
+    p->replica = false;
+    m->weight_count += p->count;
+}
+
+static void cut_cols(model *m, param *p)
+{
+    m->weight_count -= p->count;
+    p->count /= (size_t)m->part.shards;
+    p->cols /= m->part.shards;
+    p->first_col = p->cols * m->part.shard;
+    p->replica = false;
+    m->weight_count += p->count;
 }
 
 static void add_linear(model *m, linear *l, const char *name, int in, int out)
@@ -45,8 +71,25 @@ static void add_linear(model *m, linear *l, const char *name, int in, int out)
     l->weight.rows = out;
     l->weight.cols = in;
     l->bias.rows = out;
+    l->adds = true;
     add_param(m, &l->weight, name, ".weight");
     add_param(m, &l->bias, name, ".bias");
+}
+
+/* By outputs: every rank has some of them, complete. */
+static void add_linear_out(model *m, linear *l, const char *name, int in, int out)
+{
+    add_linear(m, l, name, in, out);
+    cut_rows(m, &l->weight);
+    cut_rows(m, &l->bias);
+}
+
+/* By inputs: every rank has a term of all outputs. */
+static void add_linear_in(model *m, linear *l, const char *name, int in, int out)
+{
+    add_linear(m, l, name, in, out);
+    cut_cols(m, &l->weight);
+    l->adds = m->part.shard == 0;
 }
 
 static void add_norm(model *m, layer_norm *n, const char *name)
@@ -65,56 +108,106 @@ static void add_block(model *m, block *b, int layer)
     for (int i = 0; i < 6; i++)
         snprintf(name[i], sizeof name[i], "block%d.%s", layer, part[i]);
     add_norm(m, &b->norm1, name[0]);
-    add_linear(m, &b->qkv, name[1], width, 3 * width);
-    add_linear(m, &b->project, name[2], width, width);
+    add_linear_out(m, &b->qkv, name[1], width, 3 * width);
+    add_linear_in(m, &b->project, name[2], width, width);
     add_norm(m, &b->norm2, name[3]);
-    add_linear(m, &b->up, name[4], width, 4 * width);
-    add_linear(m, &b->down, name[5], 4 * width, width);
+    add_linear_out(m, &b->up, name[4], width, 4 * width);
+    add_linear_in(m, &b->down, name[5], 4 * width, width);
+}
+
+/* The numbers of the parameters in the whole model, which random weights depend on. */
+static void number_params(model *m)
+{
+    int id = m->part.first ? 0 : EMBEDDING_PARAMS + BLOCK_PARAMS * m->part.first_block;
+
+    for (int i = 0; i < m->param_count; i++)
+        m->params[i]->id = id++;
+}
+
+static void count_whole(model *m)
+{
+    const size_t width = (size_t)m->shape.width, layers = (size_t)m->shape.layers;
+    const size_t of_block = 12 * width * width + 13 * width;
+
+    m->whole_count = (VOCABULARY + (size_t)m->shape.context) * width + layers * of_block +
+                     2 * width + VOCABULARY * (width + 1);
 }
 
 static void list_params(model *m)
 {
-    m->tokens.rows = VOCABULARY;
-    m->positions.rows = m->shape.context;
-    m->tokens.cols = m->positions.cols = m->shape.width;
-    add_param(m, &m->tokens, "tokens", "");
-    add_param(m, &m->positions, "positions", "");
-    for (int l = 0; l < m->shape.layers; l++)
-        add_block(m, &m->blocks[l], l);
-    add_norm(m, &m->norm, "norm");
-    add_linear(m, &m->head, "head", m->shape.width, VOCABULARY);
+    if (m->part.first) {
+        m->tokens.rows = VOCABULARY;
+        m->positions.rows = m->shape.context;
+        m->tokens.cols = m->positions.cols = m->shape.width;
+        add_param(m, &m->tokens, "tokens", "");
+        add_param(m, &m->positions, "positions", "");
+    }
+    for (int l = 0; l < m->part.blocks; l++)
+        add_block(m, &m->blocks[l], m->part.first_block + l);
+    if (m->part.last) {
+        add_norm(m, &m->norm, "norm");
+        add_linear_out(m, &m->head, "head", m->shape.width, VOCABULARY);
+    }
+    number_params(m);
+    count_whole(m);
 }
 
+/* One set of what a pass keeps. */
 static void lay_out_cache(model *m, cutter *c)
 {
     const size_t time = (size_t)m->shape.context, rows = (size_t)m->max_batch * time;
-    const size_t width = (size_t)m->shape.width;
-    const size_t prob = rows * time * (size_t)m->shape.heads;
+    const size_t width = (size_t)m->shape.width, shards = (size_t)m->part.shards;
+    const size_t share = width / shards, prob = rows * time * (size_t)m->shape.heads / shards;
 
-    m->embedded = take(c, rows * width);
-    for (int l = 0; l < m->shape.layers; l++) {
+    m->embedded = m->part.first ? take(c, rows * width) : NULL;
+    for (int l = 0; l < m->part.blocks; l++) {
         block_cache *k = &m->block_caches[l];
 
         k->norm1 = take(c, rows * width);
         k->stats1 = take(c, rows * 2);
-        k->qkv = take(c, rows * width * 3);
+        k->qkv = take(c, rows * share * 3);
         k->prob = take(c, prob);
-        k->mixed = take(c, rows * width);
+        k->mixed = take(c, rows * share);
         k->middle = take(c, rows * width);
         k->norm2 = take(c, rows * width);
         k->stats2 = take(c, rows * 2);
-        k->up = take(c, rows * width * 4);
-        k->gelu = take(c, rows * width * 4);
+        k->up = take(c, rows * share * 4);
+        k->gelu = take(c, rows * share * 4);
         k->out = take(c, rows * width);
     }
+    if (!m->part.last)
+        return;
     m->final = take(c, rows * width);
     m->final_stats = take(c, rows * 2);
-    m->logits = take(c, rows * VOCABULARY);
+    m->logits = take(c, rows * VOCABULARY / shards);
     m->loss = take(c, rows);
+}
+
+static void lay_out_scratch(model *m, cutter *c)
+{
+    const size_t time = (size_t)m->shape.context, rows = (size_t)m->max_batch * time;
+    const size_t width = (size_t)m->shape.width;
+
     m->d_residual = take(c, rows * width);
     m->d_narrow = take(c, rows * width);
-    m->d_wide = take(c, rows * width * 4);
+    m->d_wide = take(c, rows * width * 4 / (size_t)m->part.shards);
     m->d_scores = take(c, time * time);
+}
+
+static size_t cache_size(model *m)
+{
+    cutter c = {NULL, 0};
+
+    lay_out_cache(m, &c);
+    return c.used;
+}
+
+/* Makes a set of memory the one that the pointers show. */
+static void select_set(model *m, int set)
+{
+    cutter c = {m->cache + cache_size(m) * (size_t)set, 0};
+
+    lay_out_cache(m, &c);
 }
 
 static void lay_out_weights(model *m, cutter *c)
@@ -133,53 +226,87 @@ static real *allocate(size_t count)
     return memory;
 }
 
-/* Matrices get normal numbers (Box and Muller) with deviation 1/sqrt(inputs), those that add to the
- * residual stream less, so that it does not grow with depth; norms scale by 1; biases are 0. */
-static void init_param(const model *m, param *p, uint64_t seed, uint64_t id)
+/* Number `index` of a tensor of the whole model: normal (Box and Muller). */
+static double normal_at(uint64_t seed, uint64_t id, uint64_t index)
+{
+    double u = random_unit(random_at(seed, id, 2 * index));
+    double v = random_unit(random_at(seed, id, 2 * index + 1));
+
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+/* Matrices get normal numbers with deviation 1/sqrt(inputs), those that add to the residual stream
+ * less, so that it does not grow with depth; norms scale by 1; biases are 0. */
+static void init_param(const model *m, param *p, uint64_t seed)
 {
     bool into_residual = strstr(p->name, "project") != NULL || strstr(p->name, "down") != NULL;
-    double deviation = p->cols == 0 ? 0 : 1 / sqrt((double)p->cols);
+    double deviation = p->whole_cols == 0 ? 0 : 1 / sqrt((double)p->whole_cols);
     bool is_norm = strstr(p->name, "norm") != NULL && strstr(p->name, ".weight") != NULL;
+    const int cols = p->cols == 0 ? 1 : p->cols, whole = p->whole_cols == 0 ? 1 : p->whole_cols;
 
     if (p == &m->tokens || p == &m->positions || p == &m->head.weight)
         deviation = 0.02;
     if (into_residual)
         deviation /= sqrt(2.0 * m->shape.layers);
-    for (size_t i = 0; i < p->count; i++) {
-        double u = random_unit(random_at(seed, id, 2 * i));
-        double v = random_unit(random_at(seed, id, 2 * i + 1));
+    for (int i = 0; i < p->rows; i++) {
+        uint64_t at = (uint64_t)(p->first_row + i) * (uint64_t)whole + (uint64_t)p->first_col;
+        real *row = p->value + (size_t)i * (size_t)cols;
 
-        p->value[i] = (real)(deviation * sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
-        if (is_norm)
-            p->value[i] = 1;
+        for (int j = 0; j < cols; j++) {
+            row[j] = (real)(deviation * normal_at(seed, (uint64_t)p->id, at + (uint64_t)j));
+            if (is_norm)
+                row[j] = 1;
+        }
     }
+}
+
+model_part model_whole(model_shape shape)
+{
+    return (model_part){0, shape.layers, true, true, 0, 1, 1};
 }
 
 bool model_create(model *m, model_shape shape, int max_batch, uint64_t seed)
 {
-    size_t params = EMBEDDING_PARAMS + BLOCK_PARAMS * (size_t)shape.layers + HEAD_PARAMS;
-    cutter weights = {NULL, 0}, cache = {NULL, 0};
+    return model_create_part(m, shape, model_whole(shape), max_batch, seed);
+}
+
+static bool allocate_all(model *m)
+{
+    cutter weights = {NULL, 0}, scratch = {NULL, 0};
+
+    lay_out_weights(m, &weights);
+    lay_out_scratch(m, &scratch);
+    m->weights = allocate(weights.used);
+    m->scratch = allocate(scratch.used);
+    m->cache = allocate(cache_size(m) * (size_t)m->part.passes);
+    if (m->weights == NULL || m->scratch == NULL || m->cache == NULL)
+        return false;
+    weights = (cutter){m->weights, 0};
+    scratch = (cutter){m->scratch, 0};
+    lay_out_weights(m, &weights);
+    lay_out_scratch(m, &scratch);
+    select_set(m, 0);
+    return true;
+}
+
+bool model_create_part(model *m, model_shape shape, model_part part, int max_batch, uint64_t seed)
+{
+    size_t params = EMBEDDING_PARAMS + BLOCK_PARAMS * (size_t)part.blocks + HEAD_PARAMS;
 
     memset(m, 0, sizeof *m);
     m->shape = shape;
+    m->part = part;
     m->max_batch = max_batch;
-    m->blocks = calloc((size_t)shape.layers, sizeof *m->blocks);
-    m->block_caches = calloc((size_t)shape.layers, sizeof *m->block_caches);
+    m->blocks = calloc((size_t)part.blocks + 1, sizeof *m->blocks);
+    m->block_caches = calloc((size_t)part.blocks + 1, sizeof *m->block_caches);
     m->params = calloc(params, sizeof(param *));
     if (m->blocks == NULL || m->block_caches == NULL || m->params == NULL)
         goto destroy;
     list_params(m);
-    lay_out_weights(m, &weights);
-    lay_out_cache(m, &cache);
-    m->weights = weights.base = allocate(weights.used);
-    m->cache = cache.base = allocate(cache.used);
-    if (m->weights == NULL || m->cache == NULL)
+    if (!allocate_all(m))
         goto destroy;
-    weights.used = cache.used = 0;
-    lay_out_weights(m, &weights);
-    lay_out_cache(m, &cache);
     for (int i = 0; i < m->param_count; i++)
-        init_param(m, m->params[i], seed, (uint64_t)i);
+        init_param(m, m->params[i], seed);
     return true;
 
 destroy:
@@ -191,6 +318,7 @@ void model_destroy(model *m)
 {
     free(m->weights);
     free(m->cache);
+    free(m->scratch);
     free(m->params);
     free(m->block_caches);
     free(m->blocks);
@@ -211,22 +339,70 @@ HOT static void embed(const model *m, const uint8_t *inputs, int batch, int time
     }
 }
 
-static void block_forward(const model *m, int layer, const real *in)
+/* A product whose terms the ranks sum, for some of its rows. */
+typedef struct term {
+    const linear *l;
+    const real *in, *residual;
+    real *out;
+} term;
+
+static void make_term(void *arg, int first, int rows)
+{
+    const term *t = arg;
+    size_t in = (size_t)first * (size_t)t->l->weight.cols;
+    size_t out = (size_t)first * (size_t)t->l->weight.rows;
+
+    linear_forward(t->l, t->in + in, t->residual + out, t->out + out, rows);
+}
+
+/* A linear layer that is split by inputs. */
+static int linear_forward_in(const model *m, const linear *l, const real *in, const real *residual,
+                             real *out)
 {
     const int rows = m->batch * m->time;
-    const attention_shape shape = {m->batch, m->time, m->shape.width, m->shape.heads};
+    term t = {l, in, residual, out};
+
+    if (m->links.sum_products != NULL)
+        return m->links.sum_products(m->links.arg, make_term, &t, out, rows, l->weight.rows);
+    make_term(&t, 0, rows);
+    return 0;
+}
+
+static int block_forward(const model *m, int layer, const real *in)
+{
+    const int rows = m->batch * m->time, shards = m->part.shards;
+    const attention_shape shape = {m->batch, m->time, m->shape.width / shards,
+                                   m->shape.heads / shards};
     const block *b = &m->blocks[layer];
     const block_cache *k = &m->block_caches[layer];
+    int status;
 
     layer_norm_forward(&b->norm1, in, k->stats1, k->norm1, rows);
     linear_forward(&b->qkv, k->norm1, NULL, k->qkv, rows);
     attention_forward(shape, k->qkv, k->prob, k->mixed);
-    linear_forward(&b->project, k->mixed, in, k->middle, rows);
-
+    status = linear_forward_in(m, &b->project, k->mixed, in, k->middle);
+    if (status != 0)
+        return status;
     layer_norm_forward(&b->norm2, k->middle, k->stats2, k->norm2, rows);
     linear_forward(&b->up, k->norm2, NULL, k->up, rows);
     gelu_forward(k->up, k->gelu, (size_t)rows * (size_t)b->up.weight.rows);
-    linear_forward(&b->down, k->gelu, k->middle, k->out, rows);
+    return linear_forward_in(m, &b->down, k->gelu, k->middle, k->out);
+}
+
+const real *model_out(const model *m)
+{
+    if (m->part.blocks > 0)
+        return m->block_caches[m->part.blocks - 1].out;
+    return m->part.first ? m->embedded : m->in;
+}
+
+void model_select(model *m, const model_pass *pass)
+{
+    select_set(m, pass->set);
+    m->inputs = pass->inputs;
+    m->in = pass->in;
+    m->batch = pass->batch;
+    m->time = pass->time;
 }
 
 static void need(const model *m, int first, int count)
@@ -235,33 +411,63 @@ static void need(const model *m, int first, int count)
         m->need(m->need_arg, first, count);
 }
 
-void model_forward(model *m, const uint8_t *inputs, int batch, int time)
+int model_forward_part(model *m, const model_pass *pass)
 {
-    const int rows = batch * time;
-    const real *stream = m->embedded;
+    const int before = m->part.first ? EMBEDDING_PARAMS : 0;
+    const real *stream = pass->in;
+    int status = 0;
 
-    m->inputs = inputs;
-    m->batch = batch;
-    m->time = time;
-    need(m, 0, EMBEDDING_PARAMS);
-    embed(m, inputs, batch, time);
-    for (int l = 0; l < m->shape.layers; l++) {
-        need(m, EMBEDDING_PARAMS + l * BLOCK_PARAMS, BLOCK_PARAMS);
-        block_forward(m, l, stream);
+    model_select(m, pass);
+    if (m->part.first) {
+        need(m, 0, EMBEDDING_PARAMS);
+        embed(m, m->inputs, m->batch, m->time);
+        stream = m->embedded;
+    }
+    for (int l = 0; l < m->part.blocks && status == 0; l++) {
+        need(m, before + l * BLOCK_PARAMS, BLOCK_PARAMS);
+        status = block_forward(m, l, stream);
         stream = m->block_caches[l].out;
     }
+    if (status != 0 || !m->part.last)
+        return status;
     need(m, m->param_count - HEAD_PARAMS, HEAD_PARAMS);
-    layer_norm_forward(&m->norm, stream, m->final_stats, m->final, rows);
-    linear_forward(&m->head, m->final, NULL, m->logits, rows);
+    layer_norm_forward(&m->norm, stream, m->final_stats, m->final, m->batch * m->time);
+    linear_forward(&m->head, m->final, NULL, m->logits, m->batch * m->time);
+    return 0;
+}
+
+vocabulary_part model_vocabulary(const model *m)
+{
+    return (vocabulary_part){m->head.weight.first_row, m->head.weight.rows};
+}
+
+int model_loss_part(model *m, const uint8_t *targets, double *mean_out)
+{
+    const int rows = m->batch * m->time;
+    double sum = 0;
+    int status = 0;
+
+    if (m->links.cross_entropy != NULL)
+        status = m->links.cross_entropy(m->links.arg, m->logits, model_vocabulary(m), targets,
+                                        m->loss, rows);
+    else
+        cross_entropy_forward(m->logits, targets, m->loss, rows);
+    for (int i = 0; i < rows; i++)
+        sum += (double)m->loss[i];
+    *mean_out = sum / rows;
+    return status;
+}
+
+/* Of a whole model, which has no links that could fail. */
+void model_forward(model *m, const uint8_t *inputs, int batch, int time)
+{
+    (void)model_forward_part(m, &(model_pass){0, batch, time, inputs, NULL});
 }
 
 double model_loss(model *m, const uint8_t *targets)
 {
-    const int rows = m->batch * m->time;
-    double sum = 0;
+    double mean;
 
-    cross_entropy_forward(m->logits, targets, m->loss, rows);
-    for (int i = 0; i < rows; i++)
-        sum += (double)m->loss[i];
-    return sum / rows;
+    (void)model_loss_part(m, targets, &mean);
+    return mean;
 }

@@ -162,7 +162,8 @@ void report_say(report *p, const char *format, ...)
 void report_table(report *p, int64_t steps_done)
 {
     static const char *const name[PHASE_COUNT] = {
-        "forward", "backward", "exposed communication", "optimizer", "checkpoint stall", "other"};
+        "forward",          "backward", "waiting for stages", "exposed communication", "optimizer",
+        "checkpoint stall", "other"};
     double total = total_seconds(p), n = (double)(steps_done - p->first_step);
 
     if (n <= 0)
@@ -171,8 +172,9 @@ void report_table(report *p, int64_t steps_done)
         p, "\nwhere the time of a step went (mean of %.0f steps on rank 0, evaluation left out)",
         n);
     for (int i = 0; i < PHASE_COUNT; i++)
-        report_say(p, "  %-22s %9.2f ms %6.1f %%", name[i], 1e3 * p->seconds[i] / n,
-                   100 * p->seconds[i] / total);
+        if (i != PHASE_STAGES || p->seconds[i] > 0)
+            report_say(p, "  %-22s %9.2f ms %6.1f %%", name[i], 1e3 * p->seconds[i] / n,
+                       100 * p->seconds[i] / total);
     report_say(p, "  %-22s %9.2f ms   %.0f tokens/s", "a step", 1e3 * total / n,
                n * (double)p->tokens_per_step / total);
 }

@@ -11,6 +11,7 @@
 typedef enum phase {
     PHASE_FORWARD,
     PHASE_BACKWARD,
+    PHASE_STAGES, /* waiting for the stages before and behind */
     PHASE_EXPOSED, /* communication that no computation hid */
     PHASE_OPTIMIZER,
     PHASE_CHECKPOINT, /* while a checkpoint held up training */

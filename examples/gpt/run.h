@@ -17,6 +17,7 @@
 #include "model.h"
 #include "optim.h"
 #include "report.h"
+#include "split.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 143 };
 
@@ -24,14 +25,17 @@ typedef struct run {
     const args *options;
     tutti_ctx *ctx;
     tutti_comm *world; /* borrowed from ctx */
-    int rank, ranks;
+    int rank, ranks; /* of the world */
+    split split;
     corpus text;
     model model;
     tutti_reducer *reducer;
     const tutti_piece *pieces; /* borrowed from the reducer */
     size_t piece_count;
     adamw optimizer;
-    token_buffers buffers;
+    token_buffers buffers; /* one after the other: as many as the model has sets of memory */
+    float *hop; /* the residual stream between stages, when no pipeline runs */
+    float loss; /* of the step in progress, on the last stage */
     int64_t step; /* optimizer steps done */
     report report;
 } run;
@@ -48,9 +52,13 @@ int run_check(const run *r, tutti_status status);
 int train(run *r);
 /* Collective: the model's held-out loss. */
 int held_out_loss(run *r, double *loss_out);
+/* Collective over the model's ranks: `rows` sequences through all stages; on the last one
+ * m->logits, with targets turned into probabilities and m->loss. */
+tutti_status forward_only(run *r, const uint8_t *inputs, const uint8_t *targets, int rows,
+                          int time);
 
-/* sample.c: prints --sample bytes of the model's own. Rank 0 alone. */
-void sample_text(run *r);
+/* sample.c: prints --sample bytes of the model's own, by the ranks of its first copy. */
+int sample_text(run *r);
 
 /* save.c: hands the state after r->step steps to the checkpoint writer; collective. */
 int save_begin(run *r);

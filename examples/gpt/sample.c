@@ -10,21 +10,51 @@
 
 static const double temperature = 0.8;
 
-/* Draws the byte after those of the last pass from its last row of logits. */
-static uint8_t draw(model *m, double unit)
+/* Draws the byte after those of the last pass from its last row of logits, put together from the
+ * ranks that share the vocabulary. Every rank of the last stage draws the same. */
+static tutti_status draw(run *r, double unit, uint8_t *out)
 {
-    real *row = m->logits + (size_t)(m->time - 1) * VOCABULARY;
-    double sum = 0;
+    model *m = &r->model;
+    const vocabulary_part part = model_vocabulary(m);
+    double logits[VOCABULARY] = {0}, sum = 0;
+    real row[VOCABULARY];
+    tutti_status status;
 
+    for (int i = 0; i < part.cols; i++)
+        logits[part.first + i] = (double)m->logits[(size_t)(m->time - 1) * (size_t)part.cols + i];
+    status = tutti_all_reduce_host(r->split.tp, logits, VOCABULARY, TUTTI_SUM);
     for (int i = 0; i < VOCABULARY; i++)
-        row[i] /= (real)temperature;
+        row[i] = (real)(logits[i] / temperature);
     softmax(row, VOCABULARY, VOCABULARY);
-    for (int i = 0; i < VOCABULARY; i++) {
+    *out = '\n';
+    for (int i = VOCABULARY - 1; i >= 0; i--)
         sum += (double)row[i];
-        if (unit < sum)
-            return (uint8_t)i;
+    unit *= sum;
+    for (int i = 0; i < VOCABULARY; i++) {
+        *out = (uint8_t)i;
+        unit -= (double)row[i];
+        if (unit < 0)
+            break;
     }
-    return '\n';
+    return status;
+}
+
+/* The next byte, known to all ranks of the copy. */
+static tutti_status next_byte(run *r, const uint8_t *window, int length, int64_t index,
+                              uint8_t *out)
+{
+    uint64_t bits = random_at((uint64_t)r->options->seed, 0x73616d706c65u, (uint64_t)index);
+    tutti_status status = forward_only(r, window, NULL, 1, length);
+    double value = 0;
+
+    if (status == TUTTI_OK && r->model.part.last) {
+        status = draw(r, random_unit(bits), out);
+        value = *out;
+    }
+    if (status == TUTTI_OK)
+        status = tutti_all_reduce_host(r->split.pp, &value, 1, TUTTI_SUM);
+    *out = (uint8_t)value;
+    return status;
 }
 
 /* A byte that a terminal cannot show, or would obey, is shown as a dot. */
@@ -42,39 +72,40 @@ static int begin(const run *r, uint8_t *window)
     if ((size_t)length > r->text.held_out_bytes)
         length = (int)r->text.held_out_bytes;
     memcpy(window, r->text.held_out, (size_t)length);
-    for (int i = 0; i < length; i++)
+    for (int i = 0; i < length && r->rank == 0; i++)
         show(window[i]);
     return length;
 }
 
-void sample_text(run *r)
+int sample_text(run *r)
 {
-    model *m = &r->model;
-    const int context = m->shape.context;
+    const int context = r->model.shape.context;
     uint8_t *window = r->buffers.inputs;
+    tutti_status status = TUTTI_OK;
     int length;
 
     if (r->options->sample == 0)
-        return;
-    /* The other ranks go on to tutti_finalize and wait there. */
+        return 0;
+    /* The other copies go on to tutti_finalize and wait there. */
     tutti_expect_quiet(r->ctx, 0.1 * (double)r->options->sample);
-    if (r->rank != 0)
-        return;
+    if (r->split.dp_rank != 0)
+        return 0;
     report_say(&r->report,
                "\na sample of the model's text (temperature %.1f) after the first held-out bytes",
                temperature);
     length = begin(r, window);
-    for (int64_t i = 0; i < r->options->sample; i++) {
-        uint64_t bits = random_at((uint64_t)r->options->seed, 0x73616d706c65u, (uint64_t)i);
-
+    for (int64_t i = 0; i < r->options->sample && status == TUTTI_OK; i++) {
         if (length == context) { /* full: go on with the newer half */
             length = context - context / 2;
             memmove(window, window + context / 2, (size_t)length);
         }
-        model_forward(m, window, 1, length);
-        window[length] = draw(m, random_unit(bits));
-        show(window[length++]);
+        status = next_byte(r, window, length, i, &window[length]);
+        if (r->rank == 0 && status == TUTTI_OK)
+            show(window[length]);
+        length++;
     }
-    putchar('\n');
+    if (r->rank == 0)
+        putchar('\n');
     fflush(stdout);
+    return run_check(r, status);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checkpoints: weights and AdamW's two means, tensor by tensor under the parameters' names, and a
- * few lines that say what they belong to. Every rank holds all weights, and the means whole or,
- * with
- * --zero 1, its pieces of them; the library writes everything once, the ranks sharing the work,
- * while training goes on. What is stored is the same either way. The random numbers of a run are a
+ * few lines that say what they belong to. Every rank adds what it holds: the weights of its part of
+ * the model, and of the means, with --zero 1, its pieces. The library writes everything once, the
+ * ranks sharing the work, while training goes on. What is stored is the same however the model was
+ * split, and loads into any split. The random numbers of a run are a
  * function of (seed, step, index), so "seed" and "step" are its whole generator state.
  *
  * What a resumed run must agree on is the model's shape. Another batch, rate, length or text is
@@ -52,7 +52,7 @@ static bool config_read(config *c, const char *from)
                   &c->lr, &c->text) == 9;
 }
 
-/* A parameter's values, described in `name` (memory of the caller's). */
+/* This rank's box of a parameter's values, described in `name` (memory of the caller's). */
 static tutti_tensor tensor_of(const param *p, char name[64])
 {
     tutti_tensor t = TUTTI_TENSOR_INIT;
@@ -61,8 +61,12 @@ static tutti_tensor tensor_of(const param *p, char name[64])
     t.name = name;
     t.dtype = TUTTI_FLOAT32;
     t.ndim = p->cols == 0 ? 1 : 2;
-    t.shape[0] = p->rows;
-    t.shape[1] = p->cols;
+    t.shape[0] = p->whole_rows;
+    t.shape[1] = p->whole_cols;
+    t.offset[0] = p->first_row;
+    t.offset[1] = p->first_col;
+    t.extent[0] = p->rows;
+    t.extent[1] = p->cols;
     t.data = p->value;
     return t;
 }
@@ -95,6 +99,7 @@ static tutti_status add_all(run *r, tutti_ckpt *ck)
 int save_begin(run *r)
 {
     tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
+    char mesh[64];
     tutti_ckpt *ck;
     int status = run_check(r, tutti_ckpt_begin(r->ctx, r->options->ckpt, r->step, &ck));
 
@@ -103,6 +108,8 @@ int save_begin(run *r)
     /* A rank that could not add something still takes part in the commit, which then fails on every
      * rank because the tensors are not covered. */
     status = run_check(r, add_all(r, ck));
+    split_name(&r->split, mesh, sizeof mesh);
+    opts.mesh = mesh;
     opts.keep_last = (int)r->options->keep;
     if (run_check(r, tutti_ckpt_commit(ck, (tutti_stream){0}, &opts)) != 0)
         return EXIT_FAILED;

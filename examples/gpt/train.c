@@ -6,20 +6,17 @@
  * told which gradients are final and averages them meanwhile; `wait` gives the averages, the same
  * bits on every rank, so that the optimizer, run on every rank, leaves the same weights everywhere.
  * With --zero 1 a rank gets its pieces of the average alone and updates these; `gather` sends them
- * to the others, and the next forward pass waits for a layer's weights just before it uses them. A
- * batch of `batch` sequences is cut into ranks x accum equal parts; each part gives the gradients
- * of its own mean loss, which the reducer averages over micro-steps and ranks.
- * The numbering: r->step counts finished steps; the lines printed and checkpoints count from 1,
- * tutti_step from 0.
+ * to the others, and the next forward pass waits for a layer's weights just before it uses them.
+ *
+ * A batch of `batch` sequences is cut into copies x accum equal parts; each part gives the
+ * gradients of its own mean loss, which the reducer averages over micro-steps and copies. The parts
+ * of a copy go through its stages as the pipeline says, with one stage one by one. The numbering:
+ * r->step counts finished steps; the lines printed and checkpoints count from 1, tutti_step from 0.
  */
 #include "run.h"
 
 #include <math.h>
-
-/* One part of a batch. */
-typedef struct micro_step {
-    int index, count, sequences;
-} micro_step;
+#include <string.h>
 
 /* Called by the backward pass: these gradients are final. The reducer issues the all-reduce of
  * every bucket that is now complete, on its own stream. */
@@ -30,50 +27,110 @@ static int gradients_ready(void *arg, int first, int count)
 
     for (int i = 0; i < count; i++)
         ids[i] = first + i;
-    return run_check(r, tutti_reducer_ready(r->reducer, ids, (size_t)count, (tutti_stream){0}));
+    return (int)tutti_reducer_ready(r->reducer, ids, (size_t)count, (tutti_stream){0});
 }
 
-static int run_micro_step(run *r, micro_step micro, float *loss)
+static int micro_sequences(const run *r)
 {
-    const int context = r->model.shape.context;
-    const int64_t per_rank = (int64_t)micro.count * micro.sequences;
+    return (int)(r->options->batch / (r->split.dp_size * r->options->accum));
+}
+
+/* Where a pass finds its tokens: the set of memory that the pipeline gave its micro-step. */
+static token_buffers tokens_of(const run *r, int set)
+{
+    const size_t at = (size_t)set * (size_t)r->model.max_batch * (size_t)r->model.shape.context;
+
+    return (token_buffers){r->buffers.inputs + at, r->buffers.targets + at};
+}
+
+static model_pass model_pass_of(const run *r, const tutti_pipe_pass *p)
+{
+    return (model_pass){p->cache, micro_sequences(r), r->model.shape.context,
+                        tokens_of(r, p->cache).inputs, p->in};
+}
+
+static size_t stream_bytes(const run *r)
+{
+    return (size_t)micro_sequences(r) * (size_t)r->model.shape.context *
+           (size_t)r->model.shape.width * sizeof(float);
+}
+
+static tutti_status forward(run *r, const tutti_pipe_pass *p)
+{
+    const int sequences = micro_sequences(r);
+    const int64_t per_copy = r->options->accum * sequences;
     const batch_request request = {(uint64_t)r->options->seed, r->step,
-                                   r->rank * per_rank + (int64_t)micro.index * micro.sequences,
-                                   micro.sequences, context};
-    const double scale = 1 / ((double)micro.sequences * context);
+                                   r->split.dp_rank * per_copy + (int64_t)p->micro * sequences,
+                                   sequences, r->model.shape.context};
+    const model_pass pass = model_pass_of(r, p);
+    const token_buffers tokens = tokens_of(r, p->cache);
+    double loss = 0;
     int status;
 
-    text_batch(&r->text, &request, r->buffers.inputs, r->buffers.targets);
+    if (p->first || p->last)
+        text_batch(&r->text, &request, tokens.inputs, tokens.targets);
     report_lap(&r->report, PHASE_OTHER);
-    model_forward(&r->model, r->buffers.inputs, micro.sequences, context);
-    *loss = (float)model_loss(&r->model, r->buffers.targets);
+    status = model_forward_part(&r->model, &pass);
+    if (status == 0 && p->last)
+        status = model_loss_part(&r->model, tokens.targets, &loss);
+    if (status == 0 && !p->last)
+        memcpy(p->out, model_out(&r->model), stream_bytes(r));
+    r->loss = (float)loss; /* the last stage's backward pass comes next */
     report_lap(&r->report, PHASE_FORWARD);
+    return (tutti_status)status;
+}
 
-    status =
-        run_check(r, tutti_reducer_begin(r->reducer, micro.index, micro.count, (tutti_stream){0}));
-    if (status == 0) /* the loss travels with the gradients */
-        status = run_check(r, tutti_reducer_mean(r->reducer, loss, 1, (tutti_stream){0}));
-    if (status == 0)
-        status = model_backward(&r->model, r->buffers.targets, (real)scale, gradients_ready, r);
+static tutti_status backward(run *r, const tutti_pipe_pass *p)
+{
+    const model_pass pass = model_pass_of(r, p);
+    const int count = (int)r->options->accum;
+    const double scale = 1 / ((double)pass.batch * pass.time);
+    const model_gradient from = {tokens_of(r, p->cache).targets, (real)scale, p->d_out,
+                                 gradients_ready, r};
+    tutti_status status = tutti_reducer_begin(r->reducer, p->micro, count, (tutti_stream){0});
+
+    report_lap(&r->report, PHASE_OTHER);
+    if (status == TUTTI_OK) /* the loss travels with the gradients */
+        status = tutti_reducer_mean(r->reducer, &r->loss, 1, (tutti_stream){0});
+    if (status == TUTTI_OK)
+        status = (tutti_status)model_backward_part(&r->model, &pass, &from);
+    if (status == TUTTI_OK && !p->first)
+        memcpy(p->d_in, r->model.d_residual, stream_bytes(r));
     report_lap(&r->report, PHASE_BACKWARD);
     return status;
 }
 
-/* After this every rank has the averaged gradients and the mean loss of the whole batch. */
-static int average_gradients(run *r, float *loss)
+/* The pipeline's function; with one stage it is called for the forward and the backward pass of one
+ * micro-step after the other. */
+static tutti_status do_pass(void *arg, const tutti_pipe_pass *p, tutti_stream stream)
 {
-    const int accum = (int)r->options->accum;
-    const int sequences = (int)(r->options->batch / (r->ranks * accum));
-    tutti_reducer_stats stats = {.size = sizeof stats};
-    int status = 0;
+    run *r = arg;
 
-    for (int i = 0; i < accum && status == 0; i++)
-        status = run_micro_step(r, (micro_step){i, accum, sequences}, loss);
+    (void)stream;
+    if (r->split.pp_size > 1)
+        report_lap(&r->report, PHASE_STAGES); /* waiting for what the pass needs */
+    return p->kind == TUTTI_PIPE_FORWARD ? forward(r, p) : backward(r, p);
+}
+
+/* After this every rank has the averaged gradients and the mean loss of the whole batch. */
+static int average_gradients(run *r, float *loss_out)
+{
+    tutti_reducer_stats stats = {.size = sizeof stats};
+    double loss;
+    int status;
+
+    status = run_check(r, tutti_pipe_run(r->split.pipe, do_pass, r, (tutti_stream){0}));
+    if (r->split.pp_size > 1)
+        report_lap(&r->report, PHASE_STAGES);
     if (status == 0)
         status = run_check(r, tutti_reducer_wait(r->reducer, (tutti_stream){0}));
     if (status == 0)
         status = run_check(r, tutti_reducer_stats_get(r->reducer, &stats));
     report_lap_split(&r->report, PHASE_OTHER, PHASE_EXPOSED, stats.exposed_s);
+    loss = (double)r->loss;
+    if (status == 0 && r->split.pp_size > 1) /* the last stage's */
+        status = run_check(r, tutti_all_reduce_host(r->split.pp, &loss, 1, TUTTI_SUM));
+    *loss_out = (float)loss;
     return status;
 }
 
@@ -190,12 +247,47 @@ int train(run *r)
     return status;
 }
 
+tutti_status forward_only(run *r, const uint8_t *inputs, const uint8_t *targets, int rows, int time)
+{
+    model *m = &r->model;
+    const int stage = tutti_rank(r->split.pp);
+    const size_t count = (size_t)rows * (size_t)time * (size_t)m->shape.width;
+    const model_pass pass = {0, rows, time, inputs, r->hop};
+    tutti_status status = TUTTI_OK;
+    double mean;
+
+    if (!m->part.first)
+        status =
+            tutti_recv(r->split.pp, r->hop, count, TUTTI_FLOAT32, stage - 1, (tutti_stream){0});
+    if (status == TUTTI_OK)
+        status = (tutti_status)model_forward_part(m, &pass);
+    if (status == TUTTI_OK && !m->part.last)
+        status = tutti_send(r->split.pp, model_out(m), count, TUTTI_FLOAT32, stage + 1,
+                            (tutti_stream){0});
+    if (status == TUTTI_OK && m->part.last && targets != NULL)
+        status = (tutti_status)model_loss_part(m, targets, &mean);
+    return status;
+}
+
+static int pass_held_out(void *arg, const uint8_t *inputs, const uint8_t *targets, int rows,
+                         int time)
+{
+    return (int)forward_only(arg, inputs, targets, rows, time);
+}
+
 int held_out_loss(run *r, double *loss_out)
 {
-    loss_sum share = held_out_share(&r->model, &r->text, r->buffers, r->rank, r->ranks);
-    double values[2] = {share.sum, share.count};
-    int status = run_check(r, tutti_all_reduce_host(r->world, values, 2, TUTTI_SUM));
+    const held_out_job job = {&r->model,        &r->text,      r->buffers, r->split.dp_rank,
+                              r->split.dp_size, pass_held_out, r};
+    loss_sum share = {0, 0};
+    double values[2];
+    int status = run_check(r, (tutti_status)held_out_share(&job, &share));
 
+    if (status != 0)
+        return status;
+    values[0] = split_counts(&r->split, true) ? share.sum : 0;
+    values[1] = split_counts(&r->split, true) ? share.count : 0;
+    status = run_check(r, tutti_all_reduce_host(r->world, values, 2, TUTTI_SUM));
     if (status == 0)
         *loss_out = values[0] / values[1];
     return status;

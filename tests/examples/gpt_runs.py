@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gpt_runs.py CASE GPT MPIRUN...: runs of examples/gpt as a user starts them, compared by what they print.
 
-Cases: ranks (the number of ranks changes nothing), zero (nor does sharing the optimizer's state), reproducible (not one bit),
+Cases: ranks (the number of ranks changes nothing), mesh (so does no split of the model), zero (nor does sharing the optimizer's state), reproducible (not one bit),
 twice (two runs are equal bit for bit), kill (SIGKILL at random moments,
 then --resume), stop (a signal to one rank), bad (wrong input), full (no space for checkpoints). Each works in a folder of its own; the seed of the random
 moments is printed.
@@ -80,6 +80,30 @@ def zero_case(folder):
     check(losses(plain) != losses(narrow), "--wire bf16 changed nothing")
 
 
+def mesh_case(folder):
+    """Stages, copies and shares of matrices change nothing but rounding; checkpoints load into any of them."""
+    one = run(1, "--steps", 50)
+    sizes = [(pp, dp, tp, zero) for pp in (1, 2) for dp in (1, 2) for tp in (1, 2) for zero in (0, 1)]
+    if "TT_LONG" not in os.environ:
+        sizes = [(1, 1, 2, 0), (2, 1, 1, 0), (2, 1, 2, 1), (1, 2, 2, 1), (2, 2, 2, 1)]
+    for pp, dp, tp, zero in sizes:
+        for accum in ((2, 4) if "TT_LONG" in os.environ else (2,)):
+            other = run(pp * dp * tp, "--steps", 50, "--mesh", f"pp={pp},dp={dp},tp={tp}", "--zero", zero, "--accum", accum)
+            close(losses(one), losses(other), 1e-4)
+            close(dict(HELD_OUT.findall(one)), dict(HELD_OUT.findall(other)), 1e-4)
+    first = ["--steps", 20, "--ckpt", folder / "ck", "--every", 10]
+    run(4, *first, "--mesh", "pp=2,tp=2", "--accum", 2)
+    for ranks, *options in ([2, "--zero", 1], [2, "--mesh", "tp=2"], [4, "--mesh", "pp=2", "--zero", 1, "--accum", 2], [1]):
+        out = run(ranks, "--steps", 24, "--ckpt", folder / "ck", "--resume", *options)
+        check("resumed from step 20" in out, f"not resumed:\n{out}")
+        shutil.rmtree(max((folder / "ck").glob("*"), key=lambda p: p.name))
+        again = losses(out) if options == ["--zero", 1] else again
+        close(again, losses(out), 1e-4)
+    out = run(2, "--steps", 2, "--mesh", "pp=2", "--sample", 40)
+    alone = run(1, "--steps", 2, "--sample", 40)
+    check(out.splitlines()[-3:] == alone.splitlines()[-3:], "another sample from two stages")
+
+
 def reproducible_case(folder):
     """The same micro-steps on any number of ranks, sharded or not, and through a checkpoint: the same bits."""
     every = ["--steps", 12, "--reproducible"]
@@ -89,6 +113,8 @@ def reproducible_case(folder):
         other = run(ranks, *every, *options)
         check(losses(one) == losses(other), f"other losses with {ranks} ranks")
         check(WEIGHTS.findall(one) == WEIGHTS.findall(other) != [], f"other weights with {ranks} ranks")
+    stages = [run(2 * dp, *every, "--mesh", f"pp=2,dp={dp}", "--accum", 4 // dp, "--zero", dp - 1) for dp in (1, 2)]
+    check(losses(stages[0]) == losses(stages[1]), "other losses with two copies of two stages")
     run(2, *every, "--accum", 2, "--zero", 1, "--ckpt", folder / "ck", "--every", 5, "--keep", 0)
     shutil.rmtree(max((folder / "ck").glob("*"), key=lambda p: p.name))
     for ranks, *options in ([4, "--zero", 1], [1, "--accum", 4]):
@@ -245,6 +271,10 @@ def bad_case(folder):
     refused("not a multiple of 2 ranks", "--batch", 7, status=2)
     refused("not f32, bf16 or f16", "--wire", "fp8", status=2)
     refused("a power of two for --accum", "--reproducible", "--accum", 3, "--batch", 12, status=2)
+    refused("no axis 'xp'", "--mesh", "xp=2", status=2)
+    refused("--mesh: ", "--mesh", "tp=3", status=2)
+    refused("--heads 3 cannot be shared by tp=2", "--mesh", "tp=2", "--width", 33, "--heads", 3, status=2)
+    refused("fewer than the stages", "--mesh", "pp=2", "--layers", 1, status=2)
     refused("No such file", "--text", folder / "none")
     refused("is empty", "--text", text, empty)
     refused("too few", "--text", short)
@@ -282,7 +312,7 @@ def full_case(folder):
 
 
 def main():
-    cases = {"ranks": ranks_case, "zero": zero_case, "reproducible": reproducible_case, "twice": twice_case, "kill": kill_case, "stop": stop_case, "bad": bad_case, "full": full_case}
+    cases = {"ranks": ranks_case, "zero": zero_case, "mesh": mesh_case, "reproducible": reproducible_case, "twice": twice_case, "kill": kill_case, "stop": stop_case, "bad": bad_case, "full": full_case}
     with tempfile.TemporaryDirectory(prefix="gpt-runs-") as folder:
         try:
             cases[CASE](pathlib.Path(folder))

@@ -55,8 +55,6 @@ static void test_args(void **state)
     assert_true(a.resume);
     assert_string_equal(a.ckpt, "d");
     assert_int_equal(a.batch % 4, 0);
-    assert_null(args_check_ranks(&a, 4));
-    assert_non_null(args_check_ranks(&a, 7));
     args_free(&a);
     assert_null(parse(&a, "--help --steps"));
     args_free(&a);
@@ -222,6 +220,22 @@ static void test_trigram_bounds(void **state)
     free(bytes);
 }
 
+static int whole_pass(void *arg, const uint8_t *inputs, const uint8_t *targets, int rows, int time)
+{
+    model_forward(arg, inputs, rows, time);
+    (void)model_loss(arg, targets);
+    return 0;
+}
+
+static loss_sum share_of(model *m, const corpus *t, token_buffers b, int copy, int copies)
+{
+    const held_out_job job = {m, t, b, copy, copies, whole_pass, m};
+    loss_sum s = {0, 0};
+
+    assert_int_equal(held_out_share(&job, &s), 0);
+    return s;
+}
+
 /* The ranks' shares add up to each held-out byte once, whatever the ranks and the pass size. */
 static void test_held_out_shares(void **state)
 {
@@ -240,7 +254,7 @@ static void test_held_out_shares(void **state)
 
         assert_true(model_create(&m, shape, 1 + ranks, 3));
         for (int r = 0; r < ranks; r++) {
-            loss_sum s = held_out_share(&m, &t, b, r, ranks);
+            loss_sum s = share_of(&m, &t, b, r, ranks);
 
             total.sum += s.sum;
             total.count += s.count;
@@ -266,10 +280,43 @@ static void test_held_out_long(void **state)
     (void)state;
     assert_non_null(bytes);
     assert_true(model_create(&m, shape, 64, 3));
-    s = held_out_share(&m, &t, (token_buffers){inputs, targets}, 0, 1);
+    s = share_of(&m, &t, (token_buffers){inputs, targets}, 0, 1);
     assert_true(s.count >= 4096 * 2 && s.count <= 4200 * 2);
     model_destroy(&m);
     free(bytes);
+}
+
+/* Parts and shares of a model have the weights that the whole model has there. */
+static void test_parts_have_the_weights_of_the_whole(void **state)
+{
+    const model_shape shape = {3, 12, 6, 5};
+    model whole, part;
+    int found = 0;
+
+    (void)state;
+    assert_true(model_create(&whole, shape, 1, 9));
+    assert_int_equal(whole.weight_count, whole.whole_count);
+    for (int stage = 0; stage < 2; stage++)
+        for (int shard = 0; shard < 2; shard++) {
+            const model_part p = {2 * stage, 2 - stage, stage == 0, stage == 1, shard, 2, 1};
+
+            assert_true(model_create_part(&part, shape, p, 1, 9));
+            assert_int_equal(part.whole_count, whole.weight_count);
+            for (int i = 0; i < part.param_count; i++) {
+                const param *a = part.params[i], *b = whole.params[a->id];
+                const int cols = a->cols == 0 ? 1 : a->cols, all = b->cols == 0 ? 1 : b->cols;
+
+                assert_string_equal(a->name, b->name);
+                for (int r = 0; r < a->rows; r++)
+                    for (int c = 0; c < cols; c++)
+                        assert_true(a->value[r * cols + c] ==
+                                    b->value[(a->first_row + r) * all + a->first_col + c]);
+                found += a->rows * cols / (a->replica ? 2 : 1);
+            }
+            model_destroy(&part);
+        }
+    assert_int_equal(found, whole.weight_count);
+    model_destroy(&whole);
 }
 
 static void test_exp_fast(void **state)
@@ -328,6 +375,7 @@ int main(void)
                                        cmocka_unit_test(test_trigram_bounds),
                                        cmocka_unit_test(test_held_out_shares),
                                        cmocka_unit_test(test_held_out_long),
+                                       cmocka_unit_test(test_parts_have_the_weights_of_the_whole),
                                        cmocka_unit_test(test_exp_fast),
                                        cmocka_unit_test(test_adamw)};
 

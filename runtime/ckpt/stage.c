@@ -164,8 +164,9 @@ static tutti_status reserve_stage(tt_saver *s, tutti_stream stream)
 {
     if (stream.kind != TUTTI_STREAM_INLINE && s->staged == NULL)
         TT_TRY(s->ctx->dev_ops->event_create(s->ctx->dev, false, &s->staged));
-    return s->plan.mine < 0 ? TUTTI_OK
-                            : tt_stage_reserve(&s->stage, s->plan.shard[s->plan.mine].stage_bytes);
+    return s->plan.mine < 0
+               ? TUTTI_OK
+               : tt_stage_reserve(&s->stage, s->ctx->dev, s->plan.shard[s->plan.mine].stage_bytes);
 }
 
 /* Rank 0 asks for all: a full disk is said before anything is written. */

@@ -79,12 +79,18 @@ static void touch(char *base, size_t bytes)
         ((volatile char *)base)[i] = 0;
 }
 
-tutti_status tt_stage_reserve(tt_stage *stage, size_t bytes)
+tutti_status tt_stage_reserve(tt_stage *stage, tt_device *dev, size_t bytes)
 {
     if (bytes <= stage->bytes)
         return TUTTI_OK;
     tt_stage_free(stage);
     bytes = tt_round_up(bytes, (size_t)2 << 20);
+    if (!tt_device_host_memory(dev)) {
+        void *locked;
+        TT_TRY(dev->ops->host_alloc(dev, bytes, &locked));
+        *stage = (tt_stage){locked, bytes, dev};
+        return TUTTI_OK;
+    }
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
         return tt_fail_errno(TUTTI_ERR_NO_MEMORY, errno,
@@ -98,7 +104,9 @@ tutti_status tt_stage_reserve(tt_stage *stage, size_t bytes)
 
 void tt_stage_free(tt_stage *stage)
 {
-    if (stage->base != NULL)
+    if (stage->locked_by != NULL)
+        stage->locked_by->ops->host_free(stage->locked_by, stage->base);
+    else if (stage->base != NULL)
         munmap(stage->base, stage->bytes);
     *stage = (tt_stage){0};
 }

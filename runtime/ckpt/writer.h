@@ -8,6 +8,7 @@
 
 #include "ckpt/manifest.h"
 #include "ckpt/plan.h"
+#include "device/device.h"
 
 /* One piece of work in a thread of low priority. */
 typedef struct tt_worker {
@@ -26,12 +27,14 @@ bool tt_worker_done(tt_worker *w, int64_t wait_ns); /* done, perhaps after waiti
 /* Its status, its text as this thread's last error, also when asked again. */
 tutti_status tt_worker_join(tt_worker *w);
 
-/* Memory that grows, is touched when it does, and is used again by the next save. */
+/* Host memory that grows, is touched when it does, and is used again by the next save. Where `dev`
+ * has memory of its own it is page-locked, so that a copy from there runs beside the training. */
 typedef struct tt_stage {
     char *base;
     size_t bytes;
+    tt_device *locked_by; /* NULL: plain memory */
 } tt_stage;
-tutti_status tt_stage_reserve(tt_stage *stage, size_t bytes);
+tutti_status tt_stage_reserve(tt_stage *stage, tt_device *dev, size_t bytes);
 void tt_stage_free(tt_stage *stage);
 
 /* What a shard became; hashes of every block of the file. */

@@ -28,4 +28,8 @@ typedef struct tt_graph {
 tutti_status tt_graph_search(const tt_machine *machine, const int *gpus, int n, int nodes,
                              tt_graph_pattern pattern, tt_graph *graph_out);
 
+/* All three in one go, in the order of tt_graph_pattern: the tree needs the ring. */
+tutti_status tt_graph_search_all(const tt_machine *machine, const int *gpus, int n, int nodes,
+                                 tt_graph *graphs_out);
+
 #endif

@@ -5,6 +5,8 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/catalogue.c
     ${CMAKE_CURRENT_LIST_DIR}/cpuset.c
     ${CMAKE_CURRENT_LIST_DIR}/join.c
+    ${CMAKE_CURRENT_LIST_DIR}/flow.c
+    ${CMAKE_CURRENT_LIST_DIR}/graph.c
     ${CMAKE_CURRENT_LIST_DIR}/hwloc_links.c
     ${CMAKE_CURRENT_LIST_DIR}/hwloc_read.c
     ${CMAKE_CURRENT_LIST_DIR}/matrix_build.c
@@ -18,6 +20,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/synthetic.c
     ${CMAKE_CURRENT_LIST_DIR}/topo.c
     ${CMAKE_CURRENT_LIST_DIR}/tree.c
+    ${CMAKE_CURRENT_LIST_DIR}/walk.c
     ${CMAKE_CURRENT_LIST_DIR}/ways.c
     ${CMAKE_CURRENT_LIST_DIR}/wires.c
     ${CMAKE_CURRENT_LIST_DIR}/xml.c)

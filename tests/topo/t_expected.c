@@ -14,6 +14,8 @@
 
 typedef struct totals {
     int files, paths, wrong, nic_sets, repeated;
+    int rings, rings_close; /* of one node */
+    int graphs, graphs_equal; /* all shapes, on 1, 2 and 4 nodes */
 } totals;
 
 static const char *base_name(const char *path)
@@ -127,6 +129,63 @@ static void compare_nics(const char *file, const tt_machine *m, json_t *gpu_nics
     }
 }
 
+static void compare_graph(const char *what, json_t *want, const tt_graph *have, bool one_node,
+                          totals *t)
+{
+    int channels = (int)json_integer_value(json_object_get(want, "channels"));
+    double intra = json_number_value(json_object_get(want, "gbps_intra"));
+    double inter = json_number_value(json_object_get(want, "gbps_inter"));
+    const char *type = json_string_value(json_object_get(want, "type_intra"));
+    double ours = have->channels * (double)have->gbps_intra;
+    bool equal = channels == have->channels && fabs((double)have->gbps_intra - intra) < 0.06 &&
+                 fabs((double)have->gbps_inter - inter) < 0.06 &&
+                 strcmp(type, tt_path_name(have->type_intra)) == 0;
+
+    t->graphs++;
+    t->graphs_equal += equal;
+    if (one_node && have->pattern == TT_GRAPH_RING) {
+        t->rings++;
+        t->rings_close += fabs(ours - channels * intra) <= 0.1 * channels * intra;
+    }
+    if (!equal)
+        print_message("%s: %d x %g/%g GB/s %s, NCCL has %d x %g/%g %s\n", what, have->channels,
+                      (double)have->gbps_intra, (double)have->gbps_inter,
+                      tt_path_name(have->type_intra), channels, intra, inter, type);
+}
+
+static void compare_runs(const char *file, const tt_machine *m, json_t *runs, totals *t)
+{
+    static const char *const names[] = {"ring", "tree", "nvls"};
+    static tt_graph graphs[3];
+    int gpus[TT_TOPO_MAX_GPUS];
+    json_t *run;
+    size_t i;
+
+    for (int g = 0; g < m->n_gpus; g++)
+        gpus[g] = g;
+    json_array_foreach(runs, i, run)
+    {
+        int nodes = (int)json_integer_value(json_object_get(run, "nodes"));
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+        if (nodes > 1) /* the search takes seconds under sanitizers */
+            continue;
+#endif
+        if (tt_graph_search_all(m, gpus, m->n_gpus, nodes, graphs) != TUTTI_OK)
+            fail_msg("%s: %s", file, tutti_last_error());
+        for (int k = 0; k < 3; k++) {
+            json_t *want = json_object_get(json_object_get(run, "graphs"), names[k]);
+            char what[200];
+
+            (void)snprintf(what, sizeof what, "%s, %s, %d nodes", file, names[k], nodes);
+            if (want != NULL)
+                compare_graph(what, want, &graphs[k], nodes == 1, t);
+            else
+                assert_int_equal(graphs[k].channels, 0);
+        }
+    }
+}
+
 static void compare_file(const char *path, void *arg)
 {
     totals *t = arg;
@@ -145,6 +204,7 @@ static void compare_file(const char *path, void *arg)
     compare_paths(base_name(path), m, topo->n_notes > 0, json_object_get(root, "paths"), t);
     runs = json_object_get(root, "runs");
     compare_nics(base_name(path), m, json_object_get(json_array_get(runs, 0), "gpu_nics"), t);
+    compare_runs(base_name(path), m, runs, t);
     t->files++;
     tt_machine_free(fused);
     tutti_topo_close(topo);
@@ -161,7 +221,10 @@ static void paths_and_nics(void **state)
     (void)corpus_each("nccl_expected", ".json", compare_file, &t);
     print_message("%d files, %d paths (and %d to nets listed again), %d differ, NICs of %d GPUs\n",
                   t.files, t.paths, t.repeated, t.wrong, t.nic_sets);
+    print_message("rings of one node: %d of %d within 10 %%; all graphs: %d of %d equal\n",
+                  t.rings_close, t.rings, t.graphs_equal, t.graphs);
     assert_int_equal(t.wrong, 0);
+    assert_true(t.rings_close >= 20);
     assert_true(t.files >= 22);
 }
 

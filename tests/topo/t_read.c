@@ -222,7 +222,7 @@ static void refusals(void **state)
         {"<svg/>", "is no NCCL topology", TUTTI_ERR_UNSUPPORTED},
         {"Machine (P#0 total=1GB)\n", "lstopo", TUTTI_ERR_UNSUPPORTED},
         {"BZh91AY", "archive", TUTTI_ERR_UNSUPPORTED},
-        {"<!DOCTYPE system [<!ENTITY a 'b'>]><system version='1'><cpu/></system>", "entity",
+        {"<!DOCTYPE system [<!ENTITY a 'b'>]><system version='1'><cpu/></system>", "entities",
          TUTTI_ERR_CORRUPT},
         {"<system version='1'><cpu>\n<pci/></cpu></system>", "line 2: <pci> has no busid",
          TUTTI_ERR_CORRUPT},

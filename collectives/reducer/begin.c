@@ -8,6 +8,7 @@
  * waits for all of them.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "core/clock.h"
 #include "reducer/reducer.h"
@@ -115,7 +116,7 @@ static void begin_last_micro(tutti_reducer *red)
     red->begin_ns = tt_now_ns();
 }
 
-static tutti_status begin_step(tutti_reducer *red, int n, tutti_stream stream)
+tutti_status tt_red_begin_step(tutti_reducer *red, int n, tutti_stream stream)
 {
     int64_t *sums = red->sums + TT_EXACT_WORDS;
 
@@ -124,18 +125,15 @@ static tutti_status begin_step(tutti_reducer *red, int n, tutti_stream stream)
     if (tt_red_folds(red))
         TT_TRY(tt_red_fold_create(red, n));
     red->nmeans = 0;
+    if (red->used != NULL)
+        memset(red->used, 0, red->nparams);
     TT_TRY(zero_gradients(red, stream));
     return red->ctx->dev_ops->zero(red->ctx->dev, sums,
                                    TT_RED_SCALARS_MAX * TT_EXACT_WORDS * sizeof *sums, stream);
 }
 
-static tutti_status begin(tutti_reducer *red, int micro, int n, tutti_stream stream)
+void tt_red_begin_micro(tutti_reducer *red, int micro)
 {
-    TT_TRY(check_begin(red, micro, n, stream));
-    if (micro == 0)
-        TT_TRY(begin_step(red, n, stream));
-    else if (tt_red_folds(red)) /* gradients are zero again */
-        TT_TRY(red->ctx->dev_ops->event_wait(red->ctx->dev, red->folded, stream));
     red->in_step = true;
     red->dropping = red->mean_given = false;
     red->micro = micro;
@@ -145,6 +143,18 @@ static tutti_status begin(tutti_reducer *red, int micro, int n, tutti_stream str
         begin_counting(red);
     if (tt_red_last_micro(red))
         begin_last_micro(red);
+}
+
+static tutti_status begin(tutti_reducer *red, int micro, int n, tutti_stream stream)
+{
+    TT_TRY(check_begin(red, micro, n, stream));
+    if (micro == 0) {
+        TT_TRY(tt_red_meet(red, &n));
+        TT_TRY(tt_red_begin_step(red, n, stream));
+    } else if (tt_red_folds(red)) { /* gradients are zero again */
+        TT_TRY(red->ctx->dev_ops->event_wait(red->ctx->dev, red->folded, stream));
+    }
+    tt_red_begin_micro(red, micro);
     return TUTTI_OK;
 }
 
@@ -154,6 +164,7 @@ tutti_status tutti_reducer_begin(tutti_reducer *red, int micro, int n, tutti_str
 
     if (red == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_begin: the reducer is NULL");
+    TT_TRY(tt_red_rest_is_absent(red, stream));
     tt_nvtx_push("tutti reducer begin");
     pthread_mutex_lock(&red->lock);
     status = begin(red, micro, n, stream);

@@ -236,6 +236,10 @@ static tutti_status local_plan(tutti_reducer *red)
     TT_TRY(tt_calloc(n, sizeof *red->hashes, &red->hashes));
     TT_TRY(red->ctx->dev_ops->mem_alloc(red->ctx->dev, TT_RED_SCALARS_MAX * sizeof *red->scratch,
                                         (void **)&red->scratch));
+    if ((red->flags & TUTTI_REDUCER_FIND_UNUSED) != 0) {
+        TT_TRY(tt_calloc(n, 1, &red->used));
+        TT_TRY(tt_calloc(n * (size_t)red->ranks, 1, &red->used_by_all));
+    }
     for (int b = 0; b < red->nbuckets; b++) {
         size_t bytes = red->buckets[b].elements * sizeof(uint16_t);
         red->order[b] = b;
@@ -276,9 +280,16 @@ free_both:
 static tutti_status take_memory(tutti_reducer *red)
 {
     size_t sums = (1 + TT_RED_SCALARS_MAX) * TT_EXACT_WORDS * sizeof *red->sums;
+    size_t shadow_bytes = 0; /* room for all runs, however few neighbours there are */
+
+    for (int b = 0; b < red->nbuckets; b++)
+        shadow_bytes += (red->buckets[b].elements + (size_t)red->buckets[b].n * TT_EXACT_BLOCK) *
+                        tutti_dtype_size(red->buckets[b].dtype);
 
     if (red->arena_bytes > 0)
         TT_TRY(tutti_alloc(red->comm, red->arena_bytes, (void **)&red->arena));
+    if (red->ctx->check && red->wire == 0 && shadow_bytes > 0)
+        TT_TRY(tutti_alloc(red->comm, shadow_bytes, (void **)&red->shadow));
     if (red->staging_bytes > 0)
         TT_TRY(tutti_alloc(red->comm, red->staging_bytes, (void **)&red->staging));
     return tutti_alloc(red->comm, sums, (void **)&red->sums);
@@ -333,6 +344,8 @@ tutti_status tutti_reducer_commit(tutti_reducer *red)
     if (red->committed)
         return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\" is committed already", red->name);
     status = same_lists(red);
+    if (status == TUTTI_OK)
+        status = tt_red_choose_caps(red);
     if (status == TUTTI_OK)
         status = tt_agree(&red->comm->group, "tutti_reducer_commit", local_plan(red));
     if (status == TUTTI_OK)

@@ -80,12 +80,15 @@ tutti_status tt_red_fold(tutti_reducer *red, const tt_red_bucket *bucket)
 
 tutti_status tt_red_means_launch(tutti_reducer *red)
 {
+    bool uneven =
+        (red->flags & TUTTI_REDUCER_UNEVEN) != 0; /* who has joined does not know how many */
+    size_t n = uneven ? TT_RED_SCALARS_MAX : (size_t)red->nmeans;
     int64_t *sums = red->sums + TT_EXACT_WORDS;
 
-    if (!red->mean_given)
+    if (!uneven && !red->mean_given)
         return TUTTI_OK;
-    return tutti_all_reduce(red->comm, sums, sums, (size_t)red->nmeans * TT_EXACT_WORDS,
-                            TUTTI_INT64, TUTTI_SUM, red->stream);
+    return tutti_all_reduce(red->comm, sums, sums, n * TT_EXACT_WORDS, TUTTI_INT64, TUTTI_SUM,
+                            red->stream);
 }
 
 tutti_status tt_red_means_finish(tutti_reducer *red)
@@ -93,6 +96,6 @@ tutti_status tt_red_means_finish(tutti_reducer *red)
     if (!red->mean_given || red->dropping)
         return TUTTI_OK;
     return red->math->exact_get(red->ctx->dev, red->means, red->sums + TT_EXACT_WORDS,
-                                (size_t)red->nmeans, (double)red->ranks * (double)red->micros,
+                                (size_t)red->nmeans, (double)red->present * (double)red->micros,
                                 false, red->stream);
 }

@@ -29,8 +29,9 @@
 /* With the sum over ranks the average is one multiplication by 1 / divisor. */
 static int divisor(const tutti_reducer *red)
 {
+    bool present = (red->flags & TUTTI_REDUCER_AVERAGE_PRESENT) != 0;
     bool micro = (red->flags & TUTTI_REDUCER_AVERAGE_MICRO) != 0;
-    return micro ? red->ranks * red->micros : red->ranks;
+    return (present ? red->present : red->ranks) * (micro ? red->micros : 1);
 }
 
 /* The collective's own average where it is the whole division: no other pass over the data. */
@@ -48,11 +49,11 @@ static tutti_status scatter_run(tutti_reducer *red, const tt_red_bucket *bucket,
 
     for (int r = 0; r < red->rank; r++)
         before += red->counts[r];
-    out = (char *)run->ptr + before * tutti_dtype_size(bucket->dtype);
+    out = (char *)run->work + before * tutti_dtype_size(bucket->dtype);
     if (!differ)
-        return tutti_reduce_scatter(red->comm, run->ptr, out, red->counts[0], bucket->dtype,
+        return tutti_reduce_scatter(red->comm, run->work, out, red->counts[0], bucket->dtype,
                                     op_of(red), red->stream);
-    return tutti_reduce_scatterv(red->comm, run->ptr, out, red->counts, bucket->dtype, op_of(red),
+    return tutti_reduce_scatterv(red->comm, run->work, out, red->counts, bucket->dtype, op_of(red),
                                  red->stream);
 }
 
@@ -63,7 +64,7 @@ static tutti_status launch_runs(tutti_reducer *red, const tt_red_bucket *bucket)
         if (tt_red_sharded(red))
             TT_TRY(scatter_run(red, bucket, run));
         else
-            TT_TRY(tutti_all_reduce(red->comm, run->ptr, run->ptr, run->count, bucket->dtype,
+            TT_TRY(tutti_all_reduce(red->comm, run->work, run->work, run->count, bucket->dtype,
                                     op_of(red), red->stream));
     }
     return TUTTI_OK;
@@ -133,11 +134,11 @@ static tutti_status launch_narrow(tutti_reducer *red, const tt_red_bucket *bucke
 /* What a sum over ranks still lacks to be the average. */
 static tutti_status divide(tutti_reducer *red, const tt_red_bucket *bucket)
 {
-    if (narrowed(red, bucket) || op_of(red) == TUTTI_AVG)
+    if (red->hook != NULL || narrowed(red, bucket) || op_of(red) == TUTTI_AVG)
         return TUTTI_OK;
     for (int i = 0; i < bucket->nruns; i++) {
         const tt_red_run *run = &bucket->runs[i];
-        const tt_math_cast cast = {run->ptr,      run->ptr,   bucket->dtype,
+        const tt_math_cast cast = {run->work,     run->work,  bucket->dtype,
                                    bucket->dtype, run->count, divisor(red)};
         TT_TRY(red->math->cast(red->ctx->dev, &cast, red->stream));
     }
@@ -153,19 +154,76 @@ static tutti_status launch_scalars(tutti_reducer *red)
     return tt_red_means_launch(red);
 }
 
+static tutti_status call_hook(tutti_reducer *red, const tt_red_bucket *bucket)
+{
+    for (int i = 0; i < bucket->nruns; i++) {
+        const tutti_bucket part = {.size = sizeof part,
+                                   .index = (int)(bucket - red->buckets),
+                                   .part = i,
+                                   .data = bucket->runs[i].work,
+                                   .count = bucket->runs[i].count,
+                                   .dtype = bucket->dtype,
+                                   .divisor = divisor(red),
+                                   .comm = red->comm,
+                                   .stream = red->stream};
+        tutti_status status;
+
+        tt_fail_text(TUTTI_OK, ""); /* a hook's own failure leaves no text */
+        status = red->hook(red->hook_arg, &part);
+        if (status != TUTTI_OK)
+            return tt_fail_more(status, "reducer \"%s\": the hook of bucket %d returned %s",
+                                red->name, part.index, tutti_status_name(status));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status launch(tutti_reducer *red, const tt_red_bucket *bucket, bool last)
 {
     tutti_status status, ended;
-    bool scalars = last && (red->nscalars > 0 || red->mean_given);
 
-    if (bucket->nruns == 1 && !scalars && !narrowed(red, bucket))
+    if (red->hook != NULL)
+        TT_TRY(call_hook(red, bucket));
+    if (bucket->nruns == 1 && !last && red->hook == NULL && !narrowed(red, bucket))
         return launch_runs(red, bucket);
     TT_TRY(tutti_group_begin());
-    status = narrowed(red, bucket) ? launch_narrow(red, bucket) : launch_runs(red, bucket);
+    if (red->hook != NULL)
+        status = TUTTI_OK;
+    else
+        status = narrowed(red, bucket) ? launch_narrow(red, bucket) : launch_runs(red, bucket);
     if (status == TUTTI_OK && last)
         status = launch_scalars(red);
     ended = tutti_group_end();
     return status != TUTTI_OK ? status : ended;
+}
+
+/* Checked mode: who reads a gradient between ready and wait shall see it. The bucket is reduced in
+ * another place, from which wait brings it back; in its own lies NaN. */
+static tutti_status move_away(tutti_reducer *red, const tt_red_bucket *bucket)
+{
+    const tt_device_ops *ops = red->ctx->dev_ops;
+
+    for (int i = 0; red->shadow != NULL && i < bucket->nruns; i++) {
+        const tt_red_run *run = &bucket->runs[i];
+        size_t bytes = run->count * tutti_dtype_size(bucket->dtype);
+        if (bytes == 0)
+            continue;
+        TT_TRY(ops->copy(red->ctx->dev, run->work, run->ptr, bytes, red->stream));
+        TT_TRY(ops->fill_nan(red->ctx->dev, run->ptr, run->count, bucket->dtype, red->stream));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tt_red_move_back(tutti_reducer *red)
+{
+    for (int b = 0; red->shadow != NULL && b < red->nbuckets; b++) {
+        const tt_red_bucket *bucket = &red->buckets[b];
+        for (int i = 0; i < bucket->nruns; i++)
+            if (bucket->runs[i].count > 0)
+                TT_TRY(red->ctx->dev_ops->copy(
+                    red->ctx->dev, bucket->runs[i].ptr, bucket->runs[i].work,
+                    bucket->runs[i].count * tutti_dtype_size(bucket->dtype), red->stream));
+    }
+    return TUTTI_OK;
 }
 
 /* The bucket's sum over micro-steps becomes the average over ranks. */
@@ -173,6 +231,7 @@ static tutti_status reduce(tutti_reducer *red, const tt_red_bucket *bucket, bool
 {
     if (narrowed(red, bucket))
         TT_TRY(pack(red, bucket));
+    TT_TRY(move_away(red, bucket));
     TT_TRY(launch(red, bucket, last));
     if (narrowed(red, bucket))
         TT_TRY(unpack(red, bucket));
@@ -235,5 +294,20 @@ tutti_status tt_red_issue(tutti_reducer *red, bool fill_nan)
                  red->steps, red->order[red->next], red->next);
     bucket->issues++;
     red->next++;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_reducer_hook(tutti_reducer *red, tutti_bucket_hook hook, void *arg)
+{
+    if (red == NULL)
+        return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_hook: the reducer is NULL");
+    if (!red->committed || red->in_step)
+        return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": hook %s", red->name,
+                       red->committed ? "within a step" : "before commit");
+    if (red->wire != 0 && hook != NULL)
+        return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\": a hook decides what travels: no wire type",
+                       red->name);
+    red->hook = hook;
+    red->hook_arg = arg;
     return TUTTI_OK;
 }

@@ -16,7 +16,8 @@ static void put_step(const tutti_reducer *red, tt_buf *buf)
 {
     tt_buf_put_u64(buf, (uint64_t)red->steps);
     tt_buf_put_u32(buf, (uint32_t)red->micros);
-    tt_buf_put_u32(buf, (uint32_t)red->nmeans);
+    /* who has joined gives none */
+    tt_buf_put_u32(buf, (red->flags & TUTTI_REDUCER_UNEVEN) != 0 ? 0 : (uint32_t)red->nmeans);
     tt_buf_put_u32(buf, (uint32_t)red->nscalars);
     for (int i = 0; i < red->nscalars; i++) {
         tt_buf_put_u32(buf, red->scalar[i].n);

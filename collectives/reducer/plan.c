@@ -248,6 +248,8 @@ void tt_red_plan_runs(tutti_reducer *red, const uint8_t *follows)
             red->run_bytes +=
                 tt_round_up(at[i].count * tutti_dtype_size(bucket->dtype), TT_RED_ALIGN);
         }
+        for (int i = 0; i < bucket->nruns; i++)
+            at[i].work = red->shadow != NULL ? red->shadow + at[i].at : at[i].ptr;
         at += bucket->nruns;
         param_at += bucket->nparam_runs;
         red->step_bytes += bucket->bytes;
@@ -285,6 +287,7 @@ void tt_red_plan_free(tutti_reducer *red)
     tt_red_memory_free(red, &red->arena);
     tt_red_memory_free(red, (char **)&red->sums);
     tt_red_memory_free(red, &red->staging);
+    tt_red_memory_free(red, &red->shadow);
     for (size_t id = 0; id < red->nparams; id++)
         if (red->params[id].owned)
             red->params[id].grad = NULL;
@@ -293,6 +296,8 @@ void tt_red_plan_free(tutti_reducer *red)
     free(red->runs);
     free(red->param_runs);
     free(red->counts);
+    free(red->used);
+    free(red->used_by_all);
     free(red->pieces);
     free(red->order);
     free(red->completed);
@@ -304,6 +309,7 @@ void tt_red_plan_free(tutti_reducer *red)
     red->members = red->order = red->completed = NULL;
     red->runs = red->param_runs = NULL;
     red->counts = NULL;
+    red->used = red->used_by_all = NULL;
     red->pieces = NULL;
     red->hashes = NULL;
     red->nbuckets = 0;

@@ -105,12 +105,16 @@ static tutti_status count(tutti_reducer *red, int id, tutti_stream stream)
     return TUTTI_OK;
 }
 
-static tutti_status take(tutti_reducer *red, const char *call, const int *ids, size_t n,
+static tutti_status take(tutti_reducer *red, bool used, const int *ids, size_t n,
                          tutti_stream stream)
 {
+    const char *call = used ? "ready" : "absent";
+
     TT_TRY(check_ready(red, call, ids, n));
     TT_TRY(check_stream(red, ids, n, stream));
     TT_TRY(mark(red, call, ids, n));
+    for (size_t i = 0; red->used != NULL && used && i < n; i++)
+        red->used[ids[i]] = 1;
     if (!tt_red_last_micro(red) && !tt_red_folds(red))
         return TUTTI_OK;
     for (size_t i = 0; i < n; i++)
@@ -122,7 +126,7 @@ tutti_status tutti_reducer_ready(tutti_reducer *red, const int *ids, size_t n, t
 {
     if (red == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_ready: the reducer is NULL");
-    return take(red, "ready", ids, n, stream);
+    return take(red, true, ids, n, stream);
 }
 
 /* The gradient holds zeros or what earlier micro-steps gave: there is nothing to do but to go on.
@@ -131,5 +135,15 @@ tutti_status tutti_reducer_absent(tutti_reducer *red, const int *ids, size_t n, 
 {
     if (red == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_absent: the reducer is NULL");
-    return take(red, "absent", ids, n, stream);
+    return take(red, false, ids, n, stream);
+}
+
+tutti_status tt_red_rest_is_absent(tutti_reducer *red, tutti_stream stream)
+{
+    if ((red->flags & TUTTI_REDUCER_FIND_UNUSED) == 0 || !red->in_step)
+        return TUTTI_OK;
+    for (int id = 0; id < (int)red->nparams && atomic_load(&red->remaining) > 0; id++)
+        if (atomic_load_explicit(&red->params[id].stamp, memory_order_relaxed) != red->stamp)
+            TT_TRY(take(red, false, &id, 1, stream));
+    return TUTTI_OK;
 }

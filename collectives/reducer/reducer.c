@@ -24,8 +24,6 @@
 #include "core/mem.h"
 #include "reducer/reducer.h"
 
-enum { FIRST_BUCKET_BYTES = 1 << 20 };
-
 enum { AT_FINALIZE = -2 }; /* the step that tutti_finalize gives to hooks */
 
 static const char hook_key[] = "reducers";
@@ -54,7 +52,7 @@ static void free_live(void *arg)
         tutti_reducer *red = live->first;
         live->first = red->next_live;
         red->comm = red->norm_comm = NULL; /* gone, and the memory with them */
-        red->arena = red->staging = NULL;
+        red->arena = red->staging = red->shadow = NULL;
         red->sums = NULL;
         memset(red->partial, 0, sizeof red->partial);
         red->listed = red->in_step = false;
@@ -101,7 +99,9 @@ static void delist(tutti_reducer *red)
 static tutti_status check_opts(const tutti_reducer_opts *opts)
 {
     const uint32_t known = TUTTI_REDUCER_REPRODUCIBLE | TUTTI_REDUCER_COMPARE_PARAMS |
-                           TUTTI_SHARD_OPTIMIZER | TUTTI_REDUCER_AVERAGE_MICRO;
+                           TUTTI_SHARD_OPTIMIZER | TUTTI_REDUCER_AVERAGE_MICRO |
+                           TUTTI_REDUCER_FIND_UNUSED | TUTTI_REDUCER_UNEVEN |
+                           TUTTI_REDUCER_AVERAGE_PRESENT;
 
     if (opts->size != sizeof *opts)
         return tt_fail(TUTTI_ERR_ARG,
@@ -111,6 +111,10 @@ static tutti_status check_opts(const tutti_reducer_opts *opts)
     if ((opts->flags & ~known) != 0)
         return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_create: unknown flags 0x%x",
                        opts->flags & ~known);
+    if ((opts->flags & (TUTTI_REDUCER_AVERAGE_PRESENT | TUTTI_REDUCER_UNEVEN)) ==
+        TUTTI_REDUCER_AVERAGE_PRESENT)
+        return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_create: TUTTI_REDUCER_AVERAGE_PRESENT is for "
+                                      "TUTTI_REDUCER_UNEVEN");
     if (opts->wire != 0 && opts->wire != TUTTI_BFLOAT16 && opts->wire != TUTTI_FLOAT16)
         return tt_fail(TUTTI_ERR_ARG,
                        "tutti_reducer_create: the wire type is BFLOAT16 or FLOAT16, not %d",
@@ -133,18 +137,18 @@ static tutti_status read_opts(tutti_reducer *red, const tutti_reducer_opts *give
     red->first_bucket_bytes = opts->first_bucket_bytes;
     if (red->bucket_bytes == 0)
         TT_TRY(tt_env_get_bytes(TT_ENV_BUCKET_BYTES, &red->bucket_bytes));
-    if (red->first_bucket_bytes == 0)
-        red->first_bucket_bytes = tt_min_size(FIRST_BUCKET_BYTES, red->bucket_bytes);
     return tt_strdup(opts->name != NULL ? opts->name : "reducer", &red->name);
 }
 
 static tutti_status check_math(const tutti_reducer *red)
 {
-    if (red->math != NULL || (red->wire == 0 && (red->flags & TUTTI_REDUCER_AVERAGE_MICRO) == 0))
+    const uint32_t needed = TUTTI_REDUCER_AVERAGE_MICRO | TUTTI_REDUCER_UNEVEN;
+
+    if (red->math != NULL || (red->wire == 0 && (red->flags & needed) == 0))
         return TUTTI_OK;
     return tt_fail(TUTTI_ERR_UNSUPPORTED,
-                   "tutti_reducer_create: a wire type and averages over micro-steps are not there "
-                   "on the %s backend",
+                   "tutti_reducer_create: a wire type, uneven ranks and averages over micro-steps "
+                   "are not there on the %s backend",
                    red->ctx->dev_ops->name);
 }
 
@@ -157,7 +161,7 @@ static tutti_status new_reducer(tutti_comm *comm, const tutti_reducer_opts *opts
     TT_TRY(tt_calloc(1, sizeof *red, &red));
     red->ctx = comm->ctx;
     red->rank = comm->group.rank;
-    red->ranks = comm->group.size;
+    red->ranks = red->present = comm->group.size;
     red->math = tt_math_select(comm->ctx->dev_ops);
     pthread_mutex_init(&red->lock, NULL);
     *red_out = red; /* half made: destroy takes it */

@@ -37,7 +37,7 @@ typedef struct tt_red_param {
  * of members first ... first + n - 1; in an owned bucket the gaps between them too.
  */
 typedef struct tt_red_run {
-    void *ptr;
+    void *ptr, *work; /* its memory, and where it is reduced: the same but in checked mode */
     size_t count;
     int first, n;
     size_t at; /* bytes of all runs before it: where its partial sums lie */
@@ -112,6 +112,8 @@ struct tutti_reducer {
     size_t bucket_bytes, first_bucket_bytes;
     int rank, ranks; /* of comm */
     tutti_comm *norm_comm; /* a duplicate, or NULL */
+    tutti_bucket_hook hook;
+    void *hook_arg;
     const tt_math_ops *math; /* NULL: the backend has none */
     tutti_stream stream; /* collectives run here */
     pthread_mutex_t lock;
@@ -134,6 +136,9 @@ struct tutti_reducer {
     int64_t *sums; /* exact sums on the device: the norm's, then those of means */
     char *staging; /* of a bucket in the wire type */
     size_t staging_bytes;
+    char
+        *shadow; /* checked mode: gradients are reduced here, their own place holds NaN meanwhile */
+    uint8_t *used, *used_by_all; /* per parameter: here, and by rank; FIND_UNUSED */
     char *partial[TT_RED_LEVELS_MAX]; /* sums over 1, 2, 4 ... micro-steps */
 
     /* the order of issue */
@@ -148,7 +153,8 @@ struct tutti_reducer {
     _Atomic size_t remaining; /* parameters not yet ready in this micro-step */
     int next; /* position of the bucket to be issued next */
     int64_t begin_ns; /* begin of the last micro-step */
-    bool dropping; /* abandon issues what the others have issued */
+    int present; /* ranks that have not joined; all but with UNEVEN */
+    bool dropping; /* this rank gives what nobody looks at, or zeros: abandon, join */
     bool zero_pending; /* gradients are being zeroed on a stream that the next issue must follow */
     tt_event *zeroed, *done, *folded, *updated;
     uint64_t capture; /* the step is captured into this graph; 0: it is not */
@@ -215,6 +221,23 @@ bool tt_red_run_counts(const tutti_reducer *red, const tt_red_bucket *bucket,
 
 /* issue.c; the lock is held. */
 tutti_status tt_red_issue(tutti_reducer *red, bool fill_nan); /* the next bucket, ready or not */
+tutti_status tt_red_move_back(tutti_reducer *red); /* checked mode: averages to their place */
+
+/* ready.c: with FIND_UNUSED, what this micro-step has not made ready is absent. Without the lock.
+ */
+tutti_status tt_red_rest_is_absent(tutti_reducer *red, tutti_stream stream);
+
+/* begin.c, wait.c: a step's ends; the lock is held. */
+tutti_status tt_red_begin_step(tutti_reducer *red, int micros, tutti_stream stream);
+void tt_red_begin_micro(tutti_reducer *red, int micro);
+tutti_status tt_red_end_step(tutti_reducer *red, tutti_stream stream);
+
+/* join.c; collective: this rank begins a step of *micros_inout micro-steps, or has joined (0) and
+ * gets what the others do; sets `present`. */
+tutti_status tt_red_meet(tutti_reducer *red, int *micros_inout);
+
+/* measure.c; collective: caps of buckets where the program gave none. */
+tutti_status tt_red_choose_caps(tutti_reducer *red);
 
 /* sources.c: streams that gradients come from. */
 void tt_red_sources_free(tutti_reducer *red, tt_red_sources *sources);

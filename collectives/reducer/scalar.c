@@ -16,6 +16,11 @@ static tutti_status check_scalar(const tutti_reducer *red, const float *values, 
                                  tutti_op op)
 {
     TT_TRY(tt_ctx_check(red->ctx));
+    if ((red->flags & TUTTI_REDUCER_UNEVEN) != 0)
+        return tt_fail(TUTTI_ERR_STATE,
+                       "reducer \"%s\": an uneven reducer takes no scalars, for a rank that has "
+                       "joined gives none: use tutti_reducer_mean",
+                       red->name);
     if (!red->in_step || red->micro != red->micros - 1 || red->next == red->nbuckets)
         return tt_fail(TUTTI_ERR_STATE,
                        "reducer \"%s\": scalars belong into the last micro-step, before the last "

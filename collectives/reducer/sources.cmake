@@ -7,7 +7,9 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/fold.c
     ${CMAKE_CURRENT_LIST_DIR}/gather.c
     ${CMAKE_CURRENT_LIST_DIR}/issue.c
+    ${CMAKE_CURRENT_LIST_DIR}/join.c
     ${CMAKE_CURRENT_LIST_DIR}/learn.c
+    ${CMAKE_CURRENT_LIST_DIR}/measure.c
     ${CMAKE_CURRENT_LIST_DIR}/norm.c
     ${CMAKE_CURRENT_LIST_DIR}/plan.c
     ${CMAKE_CURRENT_LIST_DIR}/ready.c

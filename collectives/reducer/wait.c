@@ -87,6 +87,7 @@ static tutti_status hand_over(tutti_reducer *red, tutti_stream stream)
     tt_device *dev = red->ctx->dev;
     tt_red_times *times = tt_red_times_now(red);
 
+    TT_TRY(tt_red_move_back(red));
     TT_TRY(ops->event_record(dev, red->done, red->stream));
     red->done_in = red->capture;
     if (tt_red_inline(stream))
@@ -99,7 +100,14 @@ static tutti_status hand_over(tutti_reducer *red, tutti_stream stream)
     return ops->event_record(dev, times->wait_to, stream);
 }
 
-static tutti_status end_step(tutti_reducer *red, tutti_stream stream)
+/* Which parameters any rank has used. */
+static tutti_status share_used(tutti_reducer *red)
+{
+    return tt_all_gather_fixed(&red->comm->group, "which parameters are used", red->used,
+                               red->nparams, red->used_by_all);
+}
+
+tutti_status tt_red_end_step(tutti_reducer *red, tutti_stream stream)
 {
     tutti_status status;
 
@@ -116,6 +124,10 @@ static tutti_status end_step(tutti_reducer *red, tutti_stream stream)
         status = exactly_once(red);
     if (!red->learnt || red->ctx->check)
         status = tt_red_agree_step(red, status);
+    if (red->used != NULL)
+        status = tt_agree(&red->comm->group, "tutti_reducer_wait", status);
+    if (status == TUTTI_OK && red->used != NULL)
+        status = share_used(red);
     if (status == TUTTI_OK)
         status = hand_over(red, stream);
     if (status != TUTTI_OK)
@@ -131,12 +143,24 @@ tutti_status tutti_reducer_wait(tutti_reducer *red, tutti_stream stream)
 
     if (red == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_wait: the reducer is NULL");
+    if (red->in_step && tt_red_last_micro(red))
+        TT_TRY(tt_red_rest_is_absent(red, stream));
     tt_nvtx_push("tutti reducer wait");
     pthread_mutex_lock(&red->lock);
-    status = end_step(red, stream);
+    status = tt_red_end_step(red, stream);
     pthread_mutex_unlock(&red->lock);
     tt_nvtx_pop();
     return status;
+}
+
+bool tutti_reducer_used(const tutti_reducer *red, int id)
+{
+    if (red == NULL || id < 0 || (size_t)id >= red->nparams)
+        return false;
+    for (int r = 0; red->used != NULL && r < red->ranks; r++)
+        if (red->used_by_all[(size_t)r * red->nparams + (size_t)id] != 0)
+            return true;
+    return red->used == NULL;
 }
 
 /* What a rank has issued, told to the others. */

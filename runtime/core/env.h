@@ -24,8 +24,8 @@ typedef enum tt_env_type {
 /* X(id, type, default text, must agree over ranks, help) */
 #define TT_ENV_TABLE(X)                                                                            \
     X(BACKEND, TT_ENV_STRING, "auto", true, "auto, host or cuda: where collectives run")           \
-    X(BUCKET_BYTES, TT_ENV_BYTES, "25M", true,                                                     \
-      "cap of a gradient bucket when the program gives none")                                      \
+    X(BUCKET_BYTES, TT_ENV_BYTES, "0", true,                                                       \
+      "cap of a gradient bucket when the program gives none; 0: measured")                         \
     X(CARRY_BYTES, TT_ENV_BYTES, "0", true,                                                        \
       "input of plain memory up to this size travels with the call; 0: measured")                  \
     X(CHECK, TT_ENV_BOOL, "0", true,                                                               \

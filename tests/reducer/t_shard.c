@@ -11,9 +11,9 @@
 #include "tt_test.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { STEPS = 4 }; /* every kind of step, but not for long */
+enum { SANITIZED = 1, STEPS = 4 }; /* every kind of step, but not for long */
 #else
-enum { STEPS = 20 };
+enum { SANITIZED = 0, STEPS = 20 };
 #endif
 enum { TENSORS = 9, LARGEST = 5000 };
 
@@ -314,6 +314,8 @@ static void zero_1_is_data_parallelism(void **state)
     for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
         int n = layouts[l].ranks;
         const char *nodes = layouts[l].nodes;
+        if (SANITIZED && n != 3)
+            continue;
         take_reference((plan){.micros = 1, .bucket_bytes = 4096}, n, nodes);
         expect_equal((plan){.micros = 1, .shard = true, .bucket_bytes = 4096}, n, nodes);
         expect_equal((plan){.micros = 1, .shard = true, .own_grads = true, .bucket_bytes = 30000},
@@ -328,7 +330,7 @@ static void reproducible_over_ranks(void **state)
     (void)state;
     take_reference((plan){.reproducible = true, .micros = 8, .bucket_bytes = 4096}, 1, NULL);
     for (int ranks = 1; ranks <= 8; ranks *= 2)
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < 4 && !(SANITIZED && ranks != 4); k++)
             expect_equal((plan){.reproducible = true,
                                 .micros = 8 / ranks,
                                 .shard = k % 2 == 1,

@@ -75,14 +75,23 @@ enum {
     /* ZeRO-1: gradients are scattered, each rank updates its pieces, gather brings them together */
     TUTTI_SHARD_OPTIMIZER = 1u << 2,
     /* averages are over micro-steps too, not sums of them: backward passes need not scale by 1/n */
-    TUTTI_REDUCER_AVERAGE_MICRO = 1u << 3
+    TUTTI_REDUCER_AVERAGE_MICRO = 1u << 3,
+    /* parameters not made ready count as absent; wait finds out which were used by no rank at all
+     * (tutti_reducer_used), for which it blocks the host in every step */
+    TUTTI_REDUCER_FIND_UNUSED = 1u << 4,
+    /* ranks may run out of samples at different steps: tutti_reducer_join. The first begin of every
+     * step blocks the host until all ranks are there */
+    TUTTI_REDUCER_UNEVEN = 1u << 5,
+    /* with UNEVEN: averages are over the ranks that have not joined, not over all */
+    TUTTI_REDUCER_AVERAGE_PRESENT = 1u << 6
 };
 
 /* Zero in any field means its default; begin with TUTTI_REDUCER_OPTS_INIT. */
 typedef struct tutti_reducer_opts {
     size_t size; /* sizeof(tutti_reducer_opts) */
     uint32_t flags; /* TUTTI_REDUCER_... */
-    size_t bucket_bytes; /* cap of a bucket; default 25 MiB (TUTTI_BUCKET_BYTES) */
+    size_t bucket_bytes; /* cap of a bucket; default TUTTI_BUCKET_BYTES, else chosen at commit from
+                            the measured speed of all-reduce, 1 to 25 MiB */
     size_t first_bucket_bytes; /* cap of the first bucket issued; default 1 MiB */
     const char *name; /* appears in messages, copied; NULL: "reducer" */
     tutti_dtype wire; /* BFLOAT16 or FLOAT16: how fp32 gradients travel; sums are formed in fp32.
@@ -139,6 +148,31 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_commit(tutti_reducer *red);
  * allowed.
  */
 TUTTI_API void *tutti_reducer_grad(const tutti_reducer *red, int id);
+
+/* A contiguous part of a bucket, handed to a hook. */
+typedef struct tutti_bucket {
+    size_t size; /* sizeof(tutti_bucket) */
+    int index, part; /* the bucket's number and the part's within it: the same on all ranks */
+    void *data;
+    size_t count;
+    tutti_dtype dtype;
+    int divisor; /* the average is the sum over ranks divided by this */
+    tutti_comm *comm; /* the reducer's own */
+    tutti_stream stream; /* the reducer's own; behind it the gradients are there */
+} tutti_bucket;
+typedef tutti_status (*tutti_bucket_hook)(void *arg, const tutti_bucket *bucket);
+
+/*
+ * Has `hook` reduce gradients in place of the library (NULL: the library again): it is called for
+ * every part of a bucket when the bucket is issued, and queues on bucket->stream what leaves the
+ * average in bucket->data (with TUTTI_SHARD_OPTIMIZER at least this rank's part of it), by the
+ * collectives of bucket->comm. It may not call the reducer. A failure fails the context. Errors:
+ * ARG (with a wire type), STATE (before commit, or within a step). Collective: no, but every rank
+ * sets the same. Blocks: no. Stream: none. Threads: one. Graph-capture: refused. After a failure:
+ * allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_hook(tutti_reducer *red,
+                                                          tutti_bucket_hook hook, void *arg);
 
 /*
  * Begins micro-step `micro` of `n` (0 <= micro < n, n the same on all ranks). Micro 0 zeroes all
@@ -220,6 +254,27 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_wait(tutti_reducer *red, tu
  * refused. After a failure: returns it.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_abandon(tutti_reducer *red);
+
+/*
+ * With TUTTI_REDUCER_FIND_UNUSED: whether any rank made parameter id ready in the last finished
+ * step; an optimizer may leave one that is not as it is. True without the flag. Collective: no.
+ * Blocks: no. Stream: none. Threads: one. Graph-capture: allowed. After a failure: allowed.
+ */
+TUTTI_API bool tutti_reducer_used(const tutti_reducer *red, int id);
+
+/*
+ * With TUTTI_REDUCER_UNEVEN: this rank has no more samples. It takes part in the other ranks' steps
+ * with gradients of zero until all have joined, and then returns on all of them. After each such
+ * step, when `stream` has passed its gradients, update(arg) does what the program does after wait:
+ * norm, optimizer, gather, tutti_step. So parameters stay equal, and shards up to date. Means are
+ * those of the ranks present; tutti_reducer_scalar is refused by an UNEVEN reducer. Errors: ARG,
+ * STATE (within a step), TIMEOUT, REMOTE, and the first of update's own.
+ * Collective: yes, over comm. Blocks: host. Stream: `stream` waits. Threads: one. Graph-capture:
+ * refused. After a failure: returns it.
+ */
+typedef tutti_status (*tutti_join_fn)(void *arg);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_join(tutti_reducer *red, tutti_stream stream,
+                                                          tutti_join_fn update, void *arg);
 
 /*
  * Compares parameter hashes over the ranks; MISMATCH names the first parameters that differ and the
@@ -321,6 +376,7 @@ typedef struct tutti_reducer_stats {
     double first_ready_s; /* from begin of the last micro-step to the first bucket's issue */
     double last_bucket_s; /* the part of comm_s of the bucket issued last */
     double overlap; /* 1 - exposed_s / comm_s, at least 0: the part that computation hid */
+    size_t bucket_bytes; /* cap of a bucket, given or chosen */
     size_t state_count; /* tutti_reducer_shard_count */
     size_t padding; /* of these, elements that belong to no parameter of this rank */
 } tutti_reducer_stats;

@@ -159,7 +159,19 @@ SG_API int sg_host_index(void);
 SG_API int sg_machine_mig(int physical); /* how many instances the GPU is cut into; 0: none */
 SG_API void sg_machine_instance(int physical, int instance, sg_gpu *out);
 
-SG_API int sg_device_count(void); /* visible ones */
+/*
+ * Ranks as threads of one process may play several hosts: SIMGPU_HOSTS=H gives every host the same
+ * machine, and a rank's thread says where it is before its first call (sg_thread_host, by dlsym);
+ * threads it makes are there too, if libsimgpu.so is preloaded (LD_PRELOAD). Ordinals in the engine
+ * number the devices of all hosts; what a program sees and says is translated at its calls:
+ * engine ordinal = sg_device_base() + the program's; sg_device_visible is the way back.
+ */
+SG_API void sg_thread_host(int host); /* 0 .. H-1 */
+SG_API int sg_visible_count(void); /* devices of this thread's host */
+SG_API int sg_device_base(void); /* the first of them */
+SG_API int sg_device_visible(int ordinal);
+
+SG_API int sg_device_count(void); /* of all hosts of this process */
 SG_API const sg_gpu *sg_device(int ordinal); /* NULL: no such ordinal */
 SG_API int sg_current_device(void); /* of this thread */
 SG_API int sg_set_device(int ordinal); /* SG_OK or SG_ERR_INVALID_DEVICE */

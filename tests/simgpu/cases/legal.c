@@ -2,7 +2,9 @@
 /* Right programs: none may have a finding, and each must compute what it says. */
 #include "cases.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <string.h>
 
 static void roundtrip(void)
@@ -246,6 +248,46 @@ static void visible(void)
     CHECK(prop.pciBusID == 0x0f);
 }
 
+static void by_uuid(void)
+{
+    int count;
+    struct cudaDeviceProp prop;
+    OK(cudaGetDeviceCount(&count));
+    CHECK(count == 1);
+    OK(cudaGetDeviceProperties(&prop, 0));
+    CHECK(strstr(prop.name, "MIG") != NULL && prop.multiProcessorCount == 54);
+}
+
+static char seen[2][2][16]; /* UUIDs by host and ordinal */
+
+static void *on_host(void *arg)
+{
+    int host = (int)(size_t)arg, count;
+    struct cudaDeviceProp prop;
+    void (*move)(int host) = (void (*)(int))(uintptr_t)dlsym(RTLD_DEFAULT, "sg_thread_host");
+    move(host);
+    OK(cudaGetDeviceCount(&count));
+    CHECK(count == 2);
+    for (int d = 0; d < 2; d++) {
+        OK(cudaGetDeviceProperties(&prop, d));
+        memcpy(seen[host][d], prop.uuid.bytes, 16);
+    }
+    FAILS(cudaErrorInvalidDevice, cudaSetDevice(2));
+    pthread_t child;
+    CHECK(pthread_create(&child, NULL, one_device, (void *)1) == 0);
+    pthread_join(child, NULL);
+    return NULL;
+}
+
+static void hosts(void)
+{
+    pthread_t other;
+    CHECK(pthread_create(&other, NULL, on_host, (void *)1) == 0);
+    on_host((void *)0);
+    pthread_join(other, NULL);
+    CHECK(memcmp(seen[0][0], seen[1][0], 16) != 0 && memcmp(seen[0][0], seen[0][1], 16) != 0);
+}
+
 static void pointers(void)
 {
     pair p = pair_make();
@@ -280,6 +322,8 @@ static const case_entry cases[] = {
     {"timing", timing, NULL, NULL, NULL, false},
     {"devices", devices, NULL, NULL, NULL, false},
     {"visible", visible, NULL, NULL, "CUDA_VISIBLE_DEVICES=1,9,0", false},
+    {"by_uuid", by_uuid, NULL, NULL, "SIMGPU_MIG=1:2 CUDA_VISIBLE_DEVICES=MIG-", false},
+    {"hosts", hosts, NULL, NULL, "SIMGPU_HOSTS=2", false},
     {"pointers", pointers, NULL, NULL, NULL, false},
     {"no_devices", no_devices, NULL, NULL, "SIMGPU_MACHINE=0", false},
 };

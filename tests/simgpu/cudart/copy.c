@@ -208,8 +208,8 @@ cudaError_t cudaMemcpyPeerAsync(void *dst, int to, const void *src, int from, si
 {
     ENTER_HOT("%zu dev%d -> dev%d %p", bytes, from, to, (void *)stream);
     sg_memory a, b;
-    if (!sg_memory_find(dst, &a) || !sg_memory_find(src, &b) || a.device != to ||
-        b.device != from) {
+    if (!sg_memory_find(dst, &a) || !sg_memory_find(src, &b) || sg_device_visible(a.device) != to ||
+        sg_device_visible(b.device) != from) {
         return rt_done(cudaErrorInvalidValue);
     }
     copy c = flat(dst, src, bytes);

@@ -11,13 +11,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The program's ordinal to the engine's; -1: there is none. */
+static int engine_ordinal(int device)
+{
+    return device >= 0 && device < sg_visible_count() ? sg_device_base() + device : -1;
+}
+
+static const sg_gpu *device_of(int device)
+{
+    return sg_device(engine_ordinal(device));
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
     ENTER_ALWAYS("%s", "");
     if (count == NULL) {
         return rt_done(cudaErrorInvalidValue);
     }
-    *count = sg_device_count();
+    *count = sg_visible_count();
     return rt_done(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
@@ -27,21 +38,21 @@ cudaError_t cudaGetDevice(int *device)
     if (device == NULL) {
         return rt_done(cudaErrorInvalidValue);
     }
-    *device = sg_current_device();
-    return rt_done(sg_device_count() > 0 ? cudaSuccess : cudaErrorNoDevice);
+    *device = sg_device_visible(sg_current_device());
+    return rt_done(sg_visible_count() > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int device)
 {
     ENTER_ALWAYS("%d", device);
-    cudaError_t error = (cudaError_t)sg_set_device(device);
-    return rt_done(sg_device_count() > 0 ? error : cudaErrorNoDevice);
+    cudaError_t error = (cudaError_t)sg_set_device(engine_ordinal(device));
+    return rt_done(sg_visible_count() > 0 ? error : cudaErrorNoDevice);
 }
 
 cudaError_t cudaInitDevice(int device, unsigned int deviceFlags, unsigned int flags)
 {
     ENTER_ALWAYS("%d %u %u", device, deviceFlags, flags);
-    return rt_done(sg_device(device) != NULL ? cudaSuccess : cudaErrorInvalidDevice);
+    return rt_done(device_of(device) != NULL ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaSetDeviceFlags(unsigned int flags)
@@ -99,7 +110,7 @@ static void fill(struct cudaDeviceProp *p, const sg_gpu *g)
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
     ENTER_ALWAYS("%d", device);
-    const sg_gpu *g = sg_device(device);
+    const sg_gpu *g = device_of(device);
     if (prop == NULL || g == NULL) {
         return rt_done(prop == NULL ? cudaErrorInvalidValue : cudaErrorInvalidDevice);
     }
@@ -110,7 +121,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
 {
     ENTER_ALWAYS("%d %d", (int)attr, device);
-    const sg_gpu *g = sg_device(device);
+    const sg_gpu *g = device_of(device);
     if (value == NULL || g == NULL) {
         return rt_done(value == NULL ? cudaErrorInvalidValue : cudaErrorInvalidDevice);
     }
@@ -169,7 +180,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
 cudaError_t cudaDeviceGetPCIBusId(char *text, int len, int device)
 {
     ENTER_ALWAYS("%d", device);
-    const sg_gpu *g = sg_device(device);
+    const sg_gpu *g = device_of(device);
     if (text == NULL || len < 13 || g == NULL) {
         return rt_done(g == NULL ? cudaErrorInvalidDevice : cudaErrorInvalidValue);
     }
@@ -186,8 +197,8 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *text)
          (domain = 0, sscanf(text, "%x:%x", &bus, &slot) != 2))) {
         return rt_done(cudaErrorInvalidValue);
     }
-    for (int i = 0; i < sg_device_count(); i++) {
-        const sg_gpu *g = sg_device(i);
+    for (int i = 0; i < sg_visible_count(); i++) {
+        const sg_gpu *g = device_of(i);
         if (g->pci_domain == domain && g->pci_bus == bus && g->pci_device == slot) {
             *device = i;
             return cudaSuccess;
@@ -244,7 +255,7 @@ cudaError_t cudaDeviceSetCacheConfig(enum cudaFuncCache config)
 /* Peers reach each other by NVLink, or below one PCIe switch. */
 static bool reach(int a, int b)
 {
-    const sg_gpu *x = sg_device(a), *y = sg_device(b);
+    const sg_gpu *x = device_of(a), *y = device_of(b);
     if (x->mig >= 0 || y->mig >= 0) {
         return false;
     }
@@ -254,7 +265,7 @@ static bool reach(int a, int b)
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 {
     ENTER_ALWAYS("%d %d", device, peer);
-    if (can == NULL || sg_device(device) == NULL || sg_device(peer) == NULL) {
+    if (can == NULL || device_of(device) == NULL || device_of(peer) == NULL) {
         return rt_done(can == NULL ? cudaErrorInvalidValue : cudaErrorInvalidDevice);
     }
     *can = device != peer && reach(device, peer);
@@ -264,26 +275,26 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
 {
     ENTER("%d %u", peer, flags);
-    int device = sg_current_device();
-    if (sg_device(peer) == NULL || peer == device || !reach(device, peer)) {
+    int device = sg_device_visible(sg_current_device());
+    if (device_of(peer) == NULL || peer == device || !reach(device, peer)) {
         return rt_done(cudaErrorInvalidDevice);
     }
-    return rt_done((cudaError_t)sg_peer_enable(device, peer, true));
+    return rt_done((cudaError_t)sg_peer_enable(sg_current_device(), engine_ordinal(peer), true));
 }
 
 cudaError_t cudaDeviceDisablePeerAccess(int peer)
 {
     ENTER("%d", peer);
-    return rt_done((cudaError_t)sg_peer_enable(sg_current_device(), peer, false));
+    return rt_done((cudaError_t)sg_peer_enable(sg_current_device(), engine_ordinal(peer), false));
 }
 
 cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attr, int from, int to)
 {
     ENTER_ALWAYS("%d %d %d", (int)attr, from, to);
-    if (value == NULL || sg_device(from) == NULL || sg_device(to) == NULL || from == to) {
+    if (value == NULL || device_of(from) == NULL || device_of(to) == NULL || from == to) {
         return rt_done(cudaErrorInvalidDevice);
     }
-    bool nvlink = sg_device(from)->nvlinks > 0;
+    bool nvlink = device_of(from)->nvlinks > 0;
     *value =
         attr == cudaDevP2PAttrPerformanceRank ? (nvlink ? 0 : 1)
         : attr == cudaDevP2PAttrAccessSupported || attr == cudaDevP2PAttrCudaArrayAccessSupported
@@ -302,7 +313,7 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 cudaError_t cudaDriverGetVersion(int *version)
 {
     ENTER_ALWAYS("%s", "");
-    *version = sg_device_count() > 0 ? CUDART_VERSION : 0;
+    *version = sg_visible_count() > 0 ? CUDART_VERSION : 0;
     return cudaSuccess;
 }
 

@@ -109,13 +109,13 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const vo
     *out = (struct cudaPointerAttributes){.type = cudaMemoryTypeUnregistered, .device = -2};
     if (known && m.kind == SG_MEM_DEVICE) {
         out->type = cudaMemoryTypeDevice;
-        out->device = m.device;
+        out->device = sg_device_visible(m.device);
         out->devicePointer = (void *)(uintptr_t)ptr;
     } else {
         out->hostPointer = (void *)(uintptr_t)ptr;
         if (known) {
             out->type = cudaMemoryTypeHost;
-            out->device = m.device;
+            out->device = sg_device_visible(m.device);
             out->devicePointer = (void *)(uintptr_t)ptr;
         }
     }
@@ -171,7 +171,7 @@ static bool is_pool(cudaMemPool_t pool)
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *out, int device)
 {
     ENTER("%d", device);
-    if (out == NULL || sg_device(device) == NULL) {
+    if (out == NULL || device < 0 || device >= sg_visible_count()) {
         return rt_done(out == NULL ? cudaErrorInvalidValue : cudaErrorInvalidDevice);
     }
     *out = (cudaMemPool_t)(void *)&pools[device];

@@ -104,7 +104,7 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device)
     ENTER("%p", (void *)stream);
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s != NULL) {
-        *device = sg_stream_device(s);
+        *device = sg_device_visible(sg_stream_device(s));
     }
     return error;
 }

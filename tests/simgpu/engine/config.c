@@ -106,6 +106,7 @@ void sg_config_read(void)
     sg_set.kernels = text("SIMGPU_KERNELS");
     sg_set.mig = text("SIMGPU_MIG");
     sg_set.host = (int)number("SIMGPU_HOST", 0);
+    sg_set.hosts = (int)number("SIMGPU_HOSTS", 1);
     sg_noop = number("SIMGPU_NOOP", 0) != 0;
 }
 

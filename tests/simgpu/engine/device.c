@@ -9,6 +9,7 @@
  */
 #include "internal.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,22 +21,27 @@ typedef struct device {
     bool peer[SG_MAX_DEVICES];
 } device;
 
-static device devices[SG_MAX_DEVICES];
-static int n_devices;
-static __thread int current;
+static device devices[SG_MAX_DEVICES]; /* those of the first host, of the second ... */
+static int n_devices, per_host, adding_host;
+static __thread int current, host_of_thread;
 
 static void add(int physical, int instance)
 {
-    for (int i = 0; i < n_devices; i++) {
+    for (int i = adding_host * per_host; i < n_devices; i++) {
         if (devices[i].gpu.physical == physical && devices[i].gpu.mig == instance) {
             return;
         }
     }
-    if (instance >= 0) {
-        sg_machine_instance(physical, instance, &devices[n_devices++].gpu);
-    } else {
-        devices[n_devices++].gpu = *sg_machine_gpu(physical);
+    if (n_devices == SG_MAX_DEVICES) {
+        sg_fatal("limit", "more than %d devices", SG_MAX_DEVICES);
     }
+    sg_gpu *gpu = &devices[n_devices++].gpu;
+    if (instance >= 0) {
+        sg_machine_instance(physical, instance, gpu);
+    } else {
+        *gpu = *sg_machine_gpu(physical);
+    }
+    sg_machine_on_host(gpu, sg_set.host + adding_host);
 }
 
 static bool add_uuid(const char *text, size_t length)
@@ -101,7 +107,10 @@ static device *get(int ordinal)
     sg_lock();
     if (!found) {
         found = true;
-        find_visible();
+        for (; adding_host < sg_set.hosts; adding_host++) {
+            find_visible();
+            per_host = adding_host == 0 ? n_devices : per_host;
+        }
     }
     sg_unlock();
     return ordinal >= 0 && ordinal < n_devices ? &devices[ordinal] : NULL;
@@ -117,6 +126,71 @@ const sg_gpu *sg_device(int ordinal)
 {
     device *d = get(ordinal);
     return d != NULL ? &d->gpu : NULL;
+}
+
+int sg_visible_count(void)
+{
+    get(0);
+    return per_host;
+}
+
+int sg_device_base(void)
+{
+    get(0);
+    return host_of_thread * per_host;
+}
+
+int sg_device_visible(int ordinal)
+{
+    get(0);
+    return per_host > 0 ? ordinal % per_host : 0;
+}
+
+int sg_host_index(void)
+{
+    return sg_set.host + host_of_thread;
+}
+
+void sg_thread_host(int host)
+{
+    if (host < 0 || host >= sg_set.hosts) {
+        sg_fatal("setting", "a thread moves to host %d, but SIMGPU_HOSTS=%d", host, sg_set.hosts);
+    }
+    host_of_thread = host;
+    current = sg_device_base();
+}
+
+typedef struct start {
+    void *(*fn)(void *arg);
+    void *arg;
+    int host;
+} start;
+
+static void *begin(void *arg)
+{
+    start s = *(start *)arg;
+    free(arg);
+    sg_thread_host(s.host);
+    return s.fn(s.arg);
+}
+
+/* A thread begins on the host of the thread that makes it. This is what others call only where the
+ * library is preloaded, as SIMGPU_HOSTS asks. */
+SG_API int pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*fn)(void *arg),
+                          void *arg)
+{
+    typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    create_fn *create = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "pthread_create");
+    if (host_of_thread == 0) {
+        return create(id, attr, fn, arg);
+    }
+    start *s = sg_must(malloc(sizeof(*s)));
+    *s = (start){fn, arg, host_of_thread};
+    int error = create(id, attr, begin, s);
+    if (error != 0) {
+        free(s);
+    }
+    return error;
 }
 
 int sg_current_device(void)
@@ -181,7 +255,7 @@ void sg_device_lose(int ordinal)
 
 bool sg_device_lost(int physical)
 {
-    for (int i = 0; i < sg_device_count(); i++) {
+    for (int i = sg_device_base(); i < sg_device_base() + per_host; i++) {
         if (devices[i].gpu.physical == physical && devices[i].lost) {
             return true;
         }

@@ -15,6 +15,7 @@
 
 static struct sigaction before[2]; /* SIGSEGV, SIGBUS */
 static __thread const char *running;
+static __thread bool passing; /* whoever had the signal before may pass it back to us */
 
 void sg_guard_running(const char *label)
 {
@@ -55,6 +56,12 @@ static void tell(const char *address, bool write, bool pinned)
 static void pass_on(int signal, siginfo_t *info, void *context)
 {
     const struct sigaction *old = &before[signal == SIGBUS];
+    if (passing) {
+        struct sigaction none = {.sa_handler = SIG_DFL};
+        sigaction(signal, &none, NULL);
+        return;
+    }
+    passing = true;
     if ((old->sa_flags & SA_SIGINFO) != 0) {
         old->sa_sigaction(signal, info, context);
     } else if (old->sa_handler == SIG_DFL || old->sa_handler == SIG_IGN) {
@@ -62,6 +69,7 @@ static void pass_on(int signal, siginfo_t *info, void *context)
     } else {
         old->sa_handler(signal);
     }
+    passing = false;
 }
 
 static void on_fault(int signal, siginfo_t *info, void *context)
@@ -85,11 +93,20 @@ static void on_fault(int signal, siginfo_t *info, void *context)
     }
 }
 
-void sg_guard_start(void)
+static void take(int signal, struct sigaction *old)
 {
-    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
+    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK}, now;
     action.sa_sigaction = on_fault;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGSEGV, &action, &before[0]);
-    sigaction(SIGBUS, &action, &before[1]);
+    if (sigaction(signal, NULL, &now) == 0 &&
+        ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != on_fault)) {
+        sigaction(signal, &action, old);
+    }
+}
+
+/* Called at every allocation: MPI libraries take the signals for themselves when they start. */
+void sg_guard_start(void)
+{
+    take(SIGSEGV, &before[0]);
+    take(SIGBUS, &before[1]);
 }

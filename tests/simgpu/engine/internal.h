@@ -21,13 +21,16 @@ typedef struct sg_settings {
     long patience_ms;
     bool deadlock; /* SIMGPU_DEADLOCK=0: waits that cannot end are suffered */
     const char *report, *log, *fault, *skip, *machine, *kernels, *mig;
-    int host;
+    int host; /* index of this process's host, or of the first */
+    int hosts; /* how many hosts threads of this process may be on */
     int rank; /* of an MPI process, for the report; -1 */
 } sg_settings;
 
 extern sg_settings sg_set;
 void sg_config_read(void);
 pthread_mutex_t *sg_mutex(void); /* the lock */
+
+void sg_machine_on_host(sg_gpu *gpu, int host); /* gives it that host's UUID (machine.c) */
 
 /* ---- time ---- */
 

@@ -91,11 +91,11 @@ static const family *find(const char *name, size_t length)
 }
 
 /* A UUID that depends on machine, host, GPU and instance, and on nothing else. */
-static void make_uuid(sg_gpu *gpu, const char *prefix)
+static void make_uuid(sg_gpu *gpu, const char *prefix, int host)
 {
     uint64_t h = 1469598103934665603u;
     char text[160];
-    snprintf(text, sizeof(text), "%s/%d/%d/%d", machine_name, sg_set.host, gpu->physical, gpu->mig);
+    snprintf(text, sizeof(text), "%s/%d/%d/%d", machine_name, host, gpu->physical, gpu->mig);
     unsigned char *b = gpu->uuid_bytes;
     for (int half = 0; half < 2; half++) {
         for (const char *c = text; *c != '\0'; c++) {
@@ -147,7 +147,7 @@ static void make_gpu(sg_gpu *gpu, const family *f, int index, int count)
     gpu->cc_minor = f->cc_minor;
     gpu->sm_count = f->sms;
     gpu->memory = f->gib << 30;
-    make_uuid(gpu, "GPU");
+    make_uuid(gpu, "GPU", sg_set.host);
     make_links(gpu, f, count);
 }
 
@@ -209,9 +209,9 @@ const char *sg_machine_name(void)
     return machine_name;
 }
 
-int sg_host_index(void)
+void sg_machine_on_host(sg_gpu *gpu, int host)
 {
-    return sg_set.host;
+    make_uuid(gpu, gpu->mig >= 0 ? "MIG" : "GPU", host);
 }
 
 int sg_machine_mig(int physical)
@@ -234,5 +234,5 @@ void sg_machine_instance(int physical, int instance, sg_gpu *out)
     out->memory /= (size_t)n;
     out->sm_count /= n;
     out->nvlinks = 0;
-    make_uuid(out, "MIG");
+    make_uuid(out, "MIG", sg_host_index());
 }

@@ -157,6 +157,7 @@ static sg_alloc *describe(void *base, size_t bytes, sg_memory_kind kind, const c
 static sg_alloc *carve(window *w, size_t bytes, sg_memory_kind kind, const char *call)
 {
     size_t span = pages(bytes > 0 ? bytes : 1);
+    sg_guard_start();
     if (span > WINDOW - w->next - PAGE) {
         return NULL;
     }

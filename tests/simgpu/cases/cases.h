@@ -36,7 +36,7 @@ typedef struct case_list {
 } case_list;
 
 extern const case_list legal_cases, order_cases, memory_cases, object_cases, capture_cases,
-    fault_cases, engine_cases, kernel_cases;
+    fault_cases, engine_cases, random_cases, kernel_cases;
 
 enum { N = 1024 };
 static const size_t BYTES = N * sizeof(float);

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 static const case_list *const lists[] = {&legal_cases,   &order_cases, &memory_cases, &object_cases,
-                                         &capture_cases, &fault_cases, &engine_cases,
+                                         &capture_cases, &fault_cases, &engine_cases, &random_cases,
 #ifdef SIMGPU_KERNEL_CASES
                                          &kernel_cases
 #endif

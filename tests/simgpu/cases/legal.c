@@ -231,7 +231,7 @@ static void devices(void)
     OK(cudaGetDeviceProperties(&prop, 1));
     CHECK(prop.major == 8 && strstr(prop.name, "A100") != NULL);
     OK(cudaDeviceGetPCIBusId(bus, sizeof(bus), 1));
-    CHECK(strcmp(bus, "0000:0F:00.0") == 0);
+    CHECK(strcmp(bus, "0000:03:00.0") == 0);
     OK(cudaDeviceGetByPCIBusId(&device, bus));
     CHECK(device == 1);
     OK(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 0));
@@ -245,7 +245,7 @@ static void visible(void)
     OK(cudaGetDeviceCount(&count));
     CHECK(count == 1); /* "1,9,0": what follows the invalid entry is hidden */
     OK(cudaGetDeviceProperties(&prop, 0));
-    CHECK(prop.pciBusID == 0x0f);
+    CHECK(prop.pciBusID == 3);
 }
 
 static void by_uuid(void)
@@ -256,6 +256,14 @@ static void by_uuid(void)
     CHECK(count == 1);
     OK(cudaGetDeviceProperties(&prop, 0));
     CHECK(strstr(prop.name, "MIG") != NULL && prop.multiProcessorCount == 54);
+}
+
+static void pairs(void)
+{
+    int near, far;
+    OK(cudaDeviceCanAccessPeer(&near, 0, 1));
+    OK(cudaDeviceCanAccessPeer(&far, 0, 2));
+    CHECK(near && !far); /* bridged in pairs: NVLink to one neighbour only */
 }
 
 static char seen[2][2][16]; /* UUIDs by host and ordinal */
@@ -323,6 +331,7 @@ static const case_entry cases[] = {
     {"devices", devices, NULL, NULL, NULL, false},
     {"visible", visible, NULL, NULL, "CUDA_VISIBLE_DEVICES=1,9,0", false},
     {"by_uuid", by_uuid, NULL, NULL, "SIMGPU_MIG=1:2 CUDA_VISIBLE_DEVICES=MIG-", false},
+    {"pairs", pairs, NULL, NULL, "SIMGPU_MACHINE=a100-pcie-pairs", false},
     {"hosts", hosts, NULL, NULL, "SIMGPU_HOSTS=2", false},
     {"pointers", pointers, NULL, NULL, NULL, false},
     {"no_devices", no_devices, NULL, NULL, "SIMGPU_MACHINE=0", false},

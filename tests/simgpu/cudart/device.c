@@ -259,7 +259,11 @@ static bool reach(int a, int b)
     if (x->mig >= 0 || y->mig >= 0) {
         return false;
     }
-    return (x->nvlinks > 0 && y->nvlinks > 0) || x->pcie_switch == y->pcie_switch;
+    bool linked = x->nvswitch && y->nvswitch;
+    for (int k = 0; k < 18 && !x->nvswitch; k++) {
+        linked = linked || x->link_peer[k] == y->physical;
+    }
+    return linked || x->pcie_switch == y->pcie_switch;
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine: which GPUs there are, where they sit and how they are joined. A table of families of
- * machines, each with a rule from the index of a GPU to its bus address, NUMA node, PCIe switch and
- * links. Bus addresses follow what the real machines show, so that programs that sort by bus id
- * meet an order other than 0, 1, 2.
+ * The machine: which GPUs there are, where they sit and how they are joined. From a file, one line
+ * per GPU: that which SIMGPU_MACHINE names, or machines/NAME beside the library (machines.c writes
+ * those of tutti's catalogue there); or from the table here, by families of machines. Bus addresses
+ * follow what the real machines show, so that programs that sort by bus id meet an order other than
+ * 0, 1, 2.
  */
 #include "internal.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,9 +163,108 @@ static int parse_count(const char *text, int most)
     return (int)n;
 }
 
+static void read_links(sg_gpu *gpu, const char *text)
+{
+    int k = 0;
+    for (int i = 0; i < 18; i++) {
+        gpu->link_peer[i] = -1;
+    }
+    for (; *text >= '0' && *text <= '9' && k < 18; k++) {
+        char *end;
+        gpu->link_peer[k] = (int)strtol(text, &end, 10);
+        text = end + (*end == ',');
+    }
+}
+
+static void read_gpu(sg_gpu *gpu, const char *line, const char *path)
+{
+    int sm, is_switch;
+    char links[128];
+    unsigned long long memory;
+    memset(gpu, 0, sizeof(*gpu));
+    if (sscanf(line,
+               "gpu bus=%x:%x:%x.%*x numa=%d sm=%d sms=%d mem=%llu nvlinks=%d nvlink=%d "
+               "nvswitch=%d switch=%d links=%127s name=%63[^\n]",
+               &gpu->pci_domain, &gpu->pci_bus, &gpu->pci_device, &gpu->numa, &sm, &gpu->sm_count,
+               &memory, &gpu->nvlinks, &gpu->nvlink_version, &is_switch, &gpu->pcie_switch, links,
+               gpu->name) != 13) {
+        sg_fatal("setting", "SIMGPU_MACHINE: %s has a line that is none: %s", path, line);
+    }
+    gpu->cc_major = sm / 10;
+    gpu->cc_minor = sm % 10;
+    gpu->memory = memory > 0 ? (size_t)memory : (size_t)16 << 30;
+    gpu->nvswitch = is_switch != 0;
+    gpu->physical = n_gpus;
+    gpu->mig = -1;
+    snprintf(gpu->pci, sizeof(gpu->pci), "%04x:%02x:%02x.0", gpu->pci_domain & 0xffffu,
+             gpu->pci_bus & 0xffu, gpu->pci_device & 0x1fu);
+    read_links(gpu, links);
+}
+
+static bool read_file(const char *path)
+{
+    char line[512];
+    FILE *f = fopen(path, "r");
+    while (f != NULL && n_gpus < SG_MAX_DEVICES && fgets(line, sizeof(line), f) != NULL) {
+        read_gpu(&gpus[n_gpus], line, path);
+        n_gpus++;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return f != NULL;
+}
+
+/* The links to GPUs beyond the first `count` are down. */
+static void cut(int count)
+{
+    for (int i = 0; i < count; i++) {
+        int k = 0;
+        for (int j = 0; j < 18; j++) {
+            if (gpus[i].link_peer[j] >= 0 && gpus[i].link_peer[j] < count) {
+                gpus[i].link_peer[k++] = gpus[i].link_peer[j];
+            }
+        }
+        for (int j = k; j < 18; j++) {
+            gpus[i].link_peer[j] = -1;
+        }
+        gpus[i].nvlinks = gpus[i].nvswitch ? gpus[i].nvlinks : k;
+    }
+    n_gpus = count;
+}
+
+static bool build_from_file(const char *wanted)
+{
+    Dl_info info;
+    char path[1200];
+    const char *colon = strrchr(wanted, ':');
+    int length = (int)(colon != NULL ? (size_t)(colon - wanted) : strlen(wanted));
+    snprintf(path, sizeof(path), "%.*s", length, wanted);
+    if (strchr(path, '/') == NULL) {
+        const char *slash;
+        if (dladdr((void *)&n_gpus, &info) == 0 || (slash = strrchr(info.dli_fname, '/')) == NULL) {
+            return false;
+        }
+        snprintf(path, sizeof(path), "%.*s/machines/%.*s", (int)(slash - info.dli_fname),
+                 info.dli_fname, length, wanted);
+    }
+    if (!read_file(path)) {
+        return false;
+    }
+    snprintf(machine_name, sizeof(machine_name), "%.*s", length, wanted);
+    cut(colon != NULL ? parse_count(colon + 1, n_gpus) : n_gpus);
+    for (int i = 0; i < n_gpus; i++) {
+        make_uuid(&gpus[i], "GPU", sg_set.host);
+    }
+    return true;
+}
+
 static void build(void)
 {
     const char *wanted = sg_set.machine != NULL ? sg_set.machine : "dgx-a100";
+    if (build_from_file(wanted)) {
+        return;
+    }
     const char *colon = strchr(wanted, ':');
     const family *f = find(wanted, colon != NULL ? (size_t)(colon - wanted) : strlen(wanted));
     if (f == NULL && colon == NULL) {

@@ -93,6 +93,8 @@ SG_API void sg_log(const char *fmt, ...) SG_PRINTF(1, 2);
 SG_API bool sg_logging(void);
 /* "dev0:0x7f..+4096 (cudaMalloc #3, offset 128)" */
 SG_API const char *sg_name_pointer(const void *ptr, char *buf, size_t cap);
+/* A stream by its name, the same in every run; "" while nothing is logged. */
+SG_API const char *sg_name_stream(const void *handle);
 /* SIMGPU_NOOP=1: calls on the hot path do nothing. Cheap; test it before sg_call. */
 SG_API extern bool sg_noop;
 

@@ -310,6 +310,30 @@ static void pointers(void)
     pair_free(&p);
 }
 
+static void logged(void)
+{
+    static const char *const wanted[] = {
+        "cudaMemcpyAsync(cudaMalloc #1+0 <- cudaHostAlloc #3+0, 4096 kind=1 stream 1 (dev0))",
+        "cudaEventRecordWithFlags(event 1 stream 1 (dev0) flags=0)",
+        "cudaStreamWaitEvent(stream 2 (dev0) event 1 flags=0)",
+        "run cudaMemsetAsync of 4096 bytes on stream 2 (dev0)"};
+    char text[16384];
+    pair p = pair_make();
+    OK(cudaMemcpyAsync(p.x, p.host, BYTES, cudaMemcpyHostToDevice, p.a));
+    OK(cudaEventRecord(p.event, p.a));
+    OK(cudaStreamWaitEvent(p.b, p.event, 0));
+    OK(cudaMemsetAsync(p.x, 0, BYTES, p.b));
+    pair_free(&p);
+    FILE *f = fopen(getenv("SIMGPU_LOG"), "r");
+    CHECK(f != NULL);
+    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+    fclose(f);
+    CHECK(remove(getenv("SIMGPU_LOG")) == 0);
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        CHECK(strstr(text, wanted[i]) != NULL);
+    }
+}
+
 static void no_devices(void)
 {
     int count = -1;
@@ -334,6 +358,7 @@ static const case_entry cases[] = {
     {"pairs", pairs, NULL, NULL, "SIMGPU_MACHINE=a100-pcie-pairs", false},
     {"hosts", hosts, NULL, NULL, "SIMGPU_HOSTS=2", false},
     {"pointers", pointers, NULL, NULL, NULL, false},
+    {"logged", logged, NULL, NULL, "SIMGPU_LOG=simgpu-case.log", false},
     {"no_devices", no_devices, NULL, NULL, "SIMGPU_MACHINE=0", false},
 };
 const case_list legal_cases = {"legal", cases, sizeof(cases) / sizeof(cases[0])};

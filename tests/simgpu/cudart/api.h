@@ -14,6 +14,12 @@ bool rt_stop(cudaError_t *out, sg_verdict verdict, int error, bool device);
 /* NULL: rt_done was called with what to return in *error_out. */
 sg_stream *rt_stream(cudaStream_t stream, const char *call, cudaError_t *error_out);
 
+/* A pointer for the log; nothing is looked up while nothing is logged. */
+static inline const char *log_pointer(const void *ptr, char *buf, size_t cap)
+{
+    return sg_logging() ? sg_name_pointer(ptr, buf, cap) : "";
+}
+
 /* The start of a call: ENTER("format", arguments). */
 #define ENTER_AS(device, ...)                                                                      \
     do {                                                                                           \

@@ -181,8 +181,8 @@ static copy flat(void *dst, const void *src, size_t bytes)
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     char d[96], s[96];
-    ENTER("%s <- %s, %zu kind=%d", sg_name_pointer(dst, d, sizeof(d)),
-          sg_name_pointer(src, s, sizeof(s)), bytes, (int)kind);
+    ENTER("%s <- %s, %zu kind=%d", log_pointer(dst, d, sizeof(d)), log_pointer(src, s, sizeof(s)),
+          bytes, (int)kind);
     copy c = flat(dst, src, bytes);
     if (src == NULL && bytes > 0) {
         return rt_done(cudaErrorInvalidValue);
@@ -194,8 +194,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
                             cudaStream_t stream)
 {
     char d[96], s[96];
-    ENTER_HOT("%s <- %s, %zu kind=%d %p", sg_name_pointer(dst, d, sizeof(d)),
-              sg_name_pointer(src, s, sizeof(s)), bytes, (int)kind, (void *)stream);
+    ENTER_HOT("%s <- %s, %zu kind=%d %s", log_pointer(dst, d, sizeof(d)),
+              log_pointer(src, s, sizeof(s)), bytes, (int)kind, sg_name_stream(stream));
     copy c = flat(dst, src, bytes);
     if (src == NULL && bytes > 0) {
         return rt_done(cudaErrorInvalidValue);
@@ -206,7 +206,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
 cudaError_t cudaMemcpyPeerAsync(void *dst, int to, const void *src, int from, size_t bytes,
                                 cudaStream_t stream)
 {
-    ENTER_HOT("%zu dev%d -> dev%d %p", bytes, from, to, (void *)stream);
+    ENTER_HOT("%zu dev%d -> dev%d %s", bytes, from, to, sg_name_stream(stream));
     sg_memory a, b;
     if (!sg_memory_find(dst, &a) || !sg_memory_find(src, &b) || sg_device_visible(a.device) != to ||
         sg_device_visible(b.device) != from) {
@@ -237,7 +237,7 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t 
                               size_t width, size_t height, enum cudaMemcpyKind kind,
                               cudaStream_t stream)
 {
-    ENTER_HOT("%zu x %zu kind=%d %p", width, height, (int)kind, (void *)stream);
+    ENTER_HOT("%zu x %zu kind=%d %s", width, height, (int)kind, sg_name_stream(stream));
     if (src == NULL || width > dpitch || width > spitch) {
         return rt_done(src == NULL ? cudaErrorInvalidValue : cudaErrorInvalidPitchValue);
     }
@@ -259,7 +259,8 @@ cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitc
 cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t stream)
 {
     char d[96];
-    ENTER_HOT("%s, %d, %zu %p", sg_name_pointer(dst, d, sizeof(d)), value, bytes, (void *)stream);
+    ENTER_HOT("%s, %d, %zu %s", log_pointer(dst, d, sizeof(d)), value, bytes,
+              sg_name_stream(stream));
     copy c = flat(dst, NULL, bytes);
     c.value = value;
     return submit(&c, &(request){__func__, stream, CALLER, false, cudaMemcpyDefault});
@@ -269,7 +270,7 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t str
 cudaError_t cudaMemset(void *dst, int value, size_t bytes)
 {
     char d[96];
-    ENTER("%s, %d, %zu", sg_name_pointer(dst, d, sizeof(d)), value, bytes);
+    ENTER("%s, %d, %zu", log_pointer(dst, d, sizeof(d)), value, bytes);
     copy c = flat(dst, NULL, bytes);
     c.value = value;
     return submit(&c, &(request){__func__, NULL, CALLER, false, cudaMemcpyDefault});

@@ -18,25 +18,55 @@ typedef struct event {
     struct event *next;
 } event;
 
-static event *events;
+enum { BUCKETS = 1024 };
+static event *events[BUCKETS]; /* by address; the dead among the living */
 static unsigned long n_events;
+
+static event **bucket(const void *handle)
+{
+    return &events[((uintptr_t)handle >> 4) * 0x9e3779b97f4a7c15u >> 54];
+}
 
 static void events_left(void)
 {
-    for (const event *e = events; e != NULL; e = e->next) {
-        if (e->alive) {
-            sg_finding("leak", "event %lu (dev%d) is never destroyed", e->number, e->device);
+    for (size_t b = 0; b < BUCKETS; b++) {
+        for (const event *e = events[b]; e != NULL; e = e->next) {
+            if (e->alive) {
+                sg_finding("leak", "event %lu (dev%d) is never destroyed", e->number, e->device);
+            }
         }
     }
+}
+
+static event *known(cudaEvent_t handle)
+{
+    event *e = *bucket((void *)handle);
+    while (e != NULL && e != (void *)handle) {
+        e = e->next;
+    }
+    return e;
+}
+
+/* For the log: the same in every run. */
+static const char *event_name(cudaEvent_t handle)
+{
+    static __thread char names[2][32];
+    static __thread int turn;
+    if (!sg_logging()) {
+        return "";
+    }
+    sg_lock();
+    const event *e = known(handle);
+    turn = 1 - turn;
+    snprintf(names[turn], sizeof(names[turn]), "event %lu", e != NULL ? e->number : 0);
+    sg_unlock();
+    return names[turn];
 }
 
 static event *find(cudaEvent_t handle, const char *call, cudaError_t *error)
 {
     sg_lock();
-    event *e = events;
-    while (e != NULL && e != (void *)handle) {
-        e = e->next;
-    }
+    event *e = known(handle);
     if (e == NULL || !e->alive) {
         if (e != NULL) {
             sg_finding("dead-event", "%s is given event %lu, which was destroyed", call, e->number);
@@ -71,8 +101,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
         sg_at_exit(events_left);
     }
     e->number = ++n_events;
-    e->next = events;
-    events = e;
+    e->next = *bucket(e);
+    *bucket(e) = e;
     sg_unlock();
     *out = (cudaEvent_t)e;
     return cudaSuccess;
@@ -86,7 +116,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 cudaError_t cudaEventDestroy(cudaEvent_t handle)
 {
     cudaError_t error;
-    ENTER_ALWAYS("%p", (void *)handle);
+    ENTER_ALWAYS("%s", event_name(handle));
     event *e = find(handle, __func__, &error);
     if (e == NULL) {
         return error;
@@ -114,7 +144,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream, un
 {
     cudaError_t error = cudaSuccess;
     char label[64];
-    ENTER_HOT("%p %p flags=%u", (void *)handle, (void *)stream, flags);
+    ENTER_HOT("%s %s flags=%u", event_name(handle), sg_name_stream(stream), flags);
     event *e = find(handle, __func__, &error);
     sg_stream *s = e != NULL ? rt_stream(stream, __func__, &error) : NULL;
     if (s == NULL) {
@@ -163,7 +193,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigne
 {
     cudaError_t error = cudaSuccess;
     char label[64];
-    ENTER_HOT("%p %p flags=%u", (void *)stream, (void *)handle, flags);
+    ENTER_HOT("%s %s flags=%u", sg_name_stream(stream), event_name(handle), flags);
     event *e = find(handle, __func__, &error);
     sg_stream *s = e != NULL ? rt_stream(stream, __func__, &error) : NULL;
     if (s == NULL) {
@@ -193,7 +223,7 @@ static cudaError_t captured(const sg_mark *mark, const char *call)
 cudaError_t cudaEventQuery(cudaEvent_t handle)
 {
     cudaError_t error;
-    ENTER_HOT("%p", (void *)handle);
+    ENTER_HOT("%s", event_name(handle));
     event *e = find(handle, __func__, &error);
     if (e == NULL) {
         return error;
@@ -211,7 +241,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle)
 cudaError_t cudaEventSynchronize(cudaEvent_t handle)
 {
     cudaError_t error;
-    ENTER_HOT("%p", (void *)handle);
+    ENTER_HOT("%s", event_name(handle));
     event *e = find(handle, __func__, &error);
     if (e == NULL) {
         return error;
@@ -229,7 +259,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     cudaError_t error;
-    ENTER_HOT("%p %p", (void *)from, (void *)to);
+    ENTER_HOT("%s %s", event_name(from), event_name(to));
     event *a = find(from, __func__, &error), *b = a != NULL ? find(to, __func__, &error) : NULL;
     if (b == NULL) {
         return error;

@@ -69,14 +69,14 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
 {
-    ENTER("%p", (void *)stream);
+    ENTER("%s", sg_name_stream(stream));
     return rt_done(exec_of(exec, __func__) != NULL ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     cudaError_t error;
-    ENTER_HOT("%p", (void *)stream);
+    ENTER_HOT("%s", sg_name_stream(stream));
     sg_graph_exec *e = exec_of(exec, __func__);
     if (e == NULL) {
         return rt_done(cudaErrorInvalidValue);

@@ -213,8 +213,8 @@ static const char *name_of(const void *stub)
 cudaError_t cudaLaunchKernel(const void *stub, dim3 grid, dim3 block, void **args, size_t shared,
                              cudaStream_t stream)
 {
-    ENTER_HOT("%s grid=%u,%u,%u block=%u,%u,%u shared=%zu %p", name_of(stub), grid.x, grid.y,
-              grid.z, block.x, block.y, block.z, shared, (void *)stream);
+    ENTER_HOT("%s grid=%u,%u,%u block=%u,%u,%u shared=%zu %s", name_of(stub), grid.x, grid.y,
+              grid.z, block.x, block.y, block.z, shared, sg_name_stream(stream));
     configuration c = {grid, block, shared, stream};
     return launch(stub, &c, args, CALLER);
 }

@@ -24,7 +24,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 cudaError_t cudaFree(void *ptr)
 {
     char name[128];
-    ENTER_ALWAYS("%s", sg_name_pointer(ptr, name, sizeof(name)));
+    ENTER_ALWAYS("%s", log_pointer(ptr, name, sizeof(name)));
     NOT_WHILE_CAPTURING(NULL);
     return ptr == NULL ? cudaSuccess : rt_done((cudaError_t)sg_free(ptr, __func__));
 }
@@ -48,7 +48,7 @@ cudaError_t cudaMallocHost(void **out, size_t bytes)
 cudaError_t cudaFreeHost(void *ptr)
 {
     char name[128];
-    ENTER_ALWAYS("%s", sg_name_pointer(ptr, name, sizeof(name)));
+    ENTER_ALWAYS("%s", log_pointer(ptr, name, sizeof(name)));
     NOT_WHILE_CAPTURING(NULL);
     return ptr == NULL ? cudaSuccess : rt_done((cudaError_t)sg_free(ptr, __func__));
 }
@@ -134,7 +134,7 @@ static sg_step nothing(void *arg, sg_op *op)
 cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
 {
     cudaError_t error;
-    ENTER("%zu %p", bytes, (void *)stream);
+    ENTER("%zu %s", bytes, sg_name_stream(stream));
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s == NULL || out == NULL) {
         return s == NULL ? error : rt_done(cudaErrorInvalidValue);
@@ -153,7 +153,7 @@ cudaError_t cudaFreeAsync(void *ptr, cudaStream_t stream)
 {
     cudaError_t error;
     char name[128];
-    ENTER("%s %p", sg_name_pointer(ptr, name, sizeof(name)), (void *)stream);
+    ENTER("%s %s", log_pointer(ptr, name, sizeof(name)), sg_name_stream(stream));
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s == NULL || ptr == NULL) {
         return s == NULL ? error : cudaSuccess;

@@ -33,7 +33,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *out)
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     cudaError_t error;
-    ENTER_ALWAYS("%p", (void *)stream);
+    ENTER_ALWAYS("%s", sg_name_stream(stream));
     if ((uintptr_t)stream <= 2) {
         return rt_done(cudaErrorInvalidResourceHandle);
     }
@@ -44,7 +44,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     cudaError_t error;
-    ENTER_HOT("%p", (void *)stream);
+    ENTER_HOT("%s", sg_name_stream(stream));
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s == NULL) {
         return error;
@@ -56,7 +56,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     cudaError_t error;
-    ENTER_HOT("%p", (void *)stream);
+    ENTER_HOT("%s", sg_name_stream(stream));
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s == NULL) {
         return error;
@@ -68,7 +68,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
 {
     cudaError_t error;
-    ENTER("%p", (void *)stream);
+    ENTER("%s", sg_name_stream(stream));
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s != NULL) {
         *priority = sg_stream_priority(s);
@@ -79,7 +79,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
 cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int *flags)
 {
     cudaError_t error;
-    ENTER("%p", (void *)stream);
+    ENTER("%s", sg_name_stream(stream));
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s != NULL) {
         *flags = sg_stream_flags(s);
@@ -90,7 +90,7 @@ cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int *flags)
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id)
 {
     cudaError_t error;
-    ENTER("%p", (void *)stream);
+    ENTER("%s", sg_name_stream(stream));
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s != NULL) {
         *id = sg_stream_id(s);
@@ -101,7 +101,7 @@ cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id)
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device)
 {
     cudaError_t error;
-    ENTER("%p", (void *)stream);
+    ENTER("%s", sg_name_stream(stream));
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s != NULL) {
         *device = sg_device_visible(sg_stream_device(s));
@@ -145,7 +145,7 @@ static void *keep_host(void *arg)
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
 {
     cudaError_t error;
-    ENTER_HOT("%p", (void *)stream);
+    ENTER_HOT("%s", sg_name_stream(stream));
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s == NULL || fn == NULL) {
         return s == NULL ? error : rt_done(cudaErrorInvalidValue);
@@ -174,7 +174,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
     cudaError_t error;
-    ENTER("%p mode=%d", (void *)stream, (int)mode);
+    ENTER("%s mode=%d", sg_name_stream(stream), (int)mode);
     sg_stream *s = rt_stream(stream, __func__, &error);
     return s != NULL ? rt_done((cudaError_t)sg_capture_begin(s, (int)mode)) : error;
 }
@@ -182,7 +182,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
     cudaError_t error;
-    ENTER("%p", (void *)stream);
+    ENTER("%s", sg_name_stream(stream));
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s == NULL || graph == NULL) {
         return s == NULL ? error : rt_done(cudaErrorInvalidValue);
@@ -196,7 +196,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
 {
     cudaError_t error;
-    ENTER_HOT("%p", (void *)stream);
+    ENTER_HOT("%s", sg_name_stream(stream));
     sg_stream *s = rt_stream(stream, __func__, &error);
     if (s != NULL) {
         int state;
@@ -234,7 +234,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
                                      const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges,
                                      size_t *count)
 {
-    ENTER_HOT("%p", (void *)stream);
+    ENTER_HOT("%s", sg_name_stream(stream));
     if (nodes != NULL || edges != NULL || count != NULL) {
         sg_refuse("cudaStreamGetCaptureInfo with dependencies");
     }
@@ -245,7 +245,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
                                      unsigned long long *id, cudaGraph_t *graph,
                                      const cudaGraphNode_t **nodes, size_t *count)
 {
-    ENTER_HOT("%p", (void *)stream);
+    ENTER_HOT("%s", sg_name_stream(stream));
     if (nodes != NULL || count != NULL) {
         sg_refuse("cudaStreamGetCaptureInfo with dependencies");
     }

@@ -174,10 +174,11 @@ struct sg_stream {
     size_t n_cap_nodes;
     int branch; /* within the capture */
     int not_ready; /* queries to be answered "not ready" still; -1: not drawn */
-    sg_stream *next;
+    sg_stream *next; /* stays as it was when the stream leaves the list: who walks it goes on */
+    sg_stream *next_dead;
 };
 
-extern sg_stream *sg_streams; /* all ever made */
+extern sg_stream *sg_streams; /* that are alive, or destroyed with work in their queue */
 sg_stream *sg_stream_make(int ordinal, unsigned flags, int priority, bool internal);
 sg_stream *sg_stream_legacy(int ordinal);
 sg_op *sg_op_new(sg_stream *stream, const char *label);

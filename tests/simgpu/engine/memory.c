@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum { PAGE = 4096, GAP = 0xa5, FRESH = 0xff };
-static const size_t WINDOW = (size_t)64 << 30; /* of addresses, per device */
+static const size_t WINDOW = (size_t)256 << 30; /* of addresses, per device */
 
 typedef struct window {
     char *published, *own;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 sg_stream *sg_streams;
+static sg_stream *dead;
 static uint64_t next_id;
 static sg_stream *legacy[SG_MAX_DEVICES];
 static uint32_t gone[SG_MAX_DEVICES][SG_SLOTS]; /* what streams did that are no more */
@@ -77,7 +78,26 @@ static sg_stream *known(const void *handle)
             return s;
         }
     }
+    for (sg_stream *s = dead; s != NULL; s = s->next_dead) {
+        if (s == handle) {
+            return s;
+        }
+    }
     return NULL;
+}
+
+const char *sg_name_stream(const void *handle)
+{
+    if (!sg_logging()) {
+        return "";
+    }
+    if ((uintptr_t)handle <= 2) {
+        return (uintptr_t)handle == 2 ? "the per-thread stream" : "the legacy stream";
+    }
+    sg_lock();
+    const sg_stream *s = known(handle);
+    sg_unlock();
+    return s != NULL ? s->name : "no stream";
 }
 
 sg_stream *sg_stream_get(void *handle, const char *call)
@@ -418,6 +438,13 @@ void sg_stream_finish(sg_stream *s)
     }
     free(s->clock);
     s->clock = NULL;
+    sg_stream **at = &sg_streams;
+    while (*at != s) {
+        at = &(*at)->next;
+    }
+    *at = s->next;
+    s->next_dead = dead;
+    dead = s;
 }
 
 const uint32_t *sg_stream_gone(int ordinal)

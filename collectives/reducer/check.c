@@ -133,5 +133,7 @@ tutti_status tutti_reducer_check(tutti_reducer *red)
     TT_TRY(tt_ctx_check(red->ctx));
     if (!red->committed)
         return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": check before commit", red->name);
+    if (!tt_red_inline(red->stream)) /* gathered parameters may still be on their way */
+        TT_TRY(tutti_stream_sync(red->ctx, red->stream));
     return tt_red_failed(red, tt_red_compare_params(red, "replica check"));
 }

@@ -487,6 +487,73 @@ static void boxes_of_whole_tensors(void **state)
     assert_int_equal(system(command), 0);
 }
 
+static bool says(const char *text)
+{
+    return strstr(tutti_last_error(), text) != NULL;
+}
+
+static void refused_opts(tt_rank *r)
+{
+    tutti_reducer_opts opts = TUTTI_REDUCER_OPTS_INIT;
+    tutti_param p = TUTTI_PARAM_INIT;
+    tutti_reducer *red = NULL;
+
+    opts.flags = TUTTI_REDUCER_REPRODUCIBLE;
+    opts.wire = TUTTI_BFLOAT16;
+    TT_EXPECT(r, tutti_reducer_create(r->comm, &opts, &red) == TUTTI_ERR_ARG && says("16 bits"));
+    opts.flags = 0;
+    opts.wire = TUTTI_FLOAT64;
+    TT_EXPECT(r, tutti_reducer_create(r->comm, &opts, &red) == TUTTI_ERR_ARG && says("wire type"));
+    opts.wire = (tutti_dtype)0;
+    opts.flags = TUTTI_REDUCER_AVERAGE_PRESENT;
+    TT_EXPECT(r, tutti_reducer_create(r->comm, &opts, &red) == TUTTI_ERR_ARG && says("UNEVEN"));
+    opts.flags = TUTTI_SHARD_OPTIMIZER;
+    TT_EXPECT_OK(r, tutti_reducer_create(r->comm, &opts, &red));
+    p.name = "w";
+    p.dtype = TUTTI_FLOAT32;
+    TT_EXPECT(r, tutti_reducer_add(red, &p, NULL) == TUTTI_ERR_ARG && says("its memory"));
+    tutti_reducer_destroy(red);
+}
+
+/* One rank, so that its own mistakes are all there is. */
+static void misuse_body(tt_rank *r)
+{
+    tutti_reducer_opts opts = TUTTI_REDUCER_OPTS_INIT;
+    const tutti_stream inl = {0}, cuda = {NULL, TUTTI_STREAM_CUDA};
+    static float params[TENSORS * FLOATS];
+    tutti_stream gone;
+    tutti_reducer *red;
+    int id = 0, none = TENSORS;
+    float norm;
+
+    refused_opts(r);
+    opts.flags = TUTTI_SHARD_OPTIMIZER | TUTTI_REDUCER_REPRODUCIBLE;
+    red = make(r, r->comm, opts, params);
+    TT_EXPECT(r, tutti_reducer_gather(red, inl) == TUTTI_ERR_STATE && says("before the first"));
+    TT_EXPECT(r, tutti_reducer_join(red, inl, update, NULL) == TUTTI_ERR_STATE && says("UNEVEN"));
+    TT_EXPECT(r, tutti_reducer_param_wait(red, &none, 1, inl) == TUTTI_ERR_ARG);
+    TT_EXPECT(r, tutti_reducer_begin(red, 0, 3, inl) == TUTTI_ERR_ARG && says("a power of two"));
+    TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, inl));
+    TT_EXPECT(r, tutti_reducer_gather(red, inl) == TUTTI_ERR_STATE && says("wait comes first"));
+    TT_EXPECT(r, tutti_reducer_grad_norm(red, inl, &norm) == TUTTI_ERR_STATE);
+    TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "gone", 0, &gone));
+    tutti_stream_destroy(r->ctx, gone);
+    TT_EXPECT(r, tutti_reducer_ready(red, &id, 1, gone) == TUTTI_ERR_ARG && says("destroyed"));
+    TT_EXPECT(r, tutti_reducer_ready(red, &id, 1, cuda) == TUTTI_ERR_ARG && says("CUDA stream"));
+    feed_all(r, red, 1); /* what was refused left nothing behind */
+    TT_EXPECT_OK(r, tutti_reducer_wait(red, inl));
+    TT_EXPECT(r, tutti_reducer_ready(red, &id, 1, inl) == TUTTI_ERR_STATE && says("outside begin"));
+    TT_EXPECT_OK(r, tutti_reducer_grad_norm(red, inl, &norm));
+    TT_EXPECT(r, norm == sqrtf(TENSORS * FLOATS));
+    tutti_reducer_destroy(red);
+}
+
+static void misuse_is_named(void **state)
+{
+    (void)state;
+    TT_ASSERT_RANKS(1, NULL, misuse_body, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +561,7 @@ int main(void)
         cmocka_unit_test(tied_parameters),      cmocka_unit_test(hooks),
         cmocka_unit_test(unused_parameters),    cmocka_unit_test(uneven_inputs),
         cmocka_unit_test(gradients_read_early), cmocka_unit_test(boxes_of_whole_tensors),
+        cmocka_unit_test(misuse_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,8 +150,49 @@ static void bytes_on_the_wire(void **state)
     }
 }
 
+/* Without a cap given the plan comes from a measurement, and is one on all ranks. */
+static void measured_body(tt_rank *r)
+{
+    tutti_reducer_opts opts = TUTTI_REDUCER_OPTS_INIT;
+    tutti_reducer_stats stats = {.size = sizeof stats};
+    tutti_reducer *red;
+    double range[2];
+
+    TT_EXPECT_OK(r, tutti_reducer_create(r->comm, &opts, &red));
+    for (int i = 0; i < 6; i++) {
+        tutti_param p = TUTTI_PARAM_INIT;
+        char name[16];
+        snprintf(name, sizeof name, "w%d", i);
+        p.name = name;
+        p.dtype = TUTTI_FLOAT32;
+        p.ndim = 1;
+        p.shape[0] = 200000;
+        TT_EXPECT_OK(r, tutti_reducer_add(red, &p, NULL));
+    }
+    TT_EXPECT_OK(r, tutti_reducer_commit(red));
+    TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, (tutti_stream){0}));
+    for (int id = 5; id >= 0; id--)
+        TT_EXPECT_OK(r, tutti_reducer_ready(red, &id, 1, (tutti_stream){0}));
+    TT_EXPECT_OK(r, tutti_reducer_wait(red, (tutti_stream){0}));
+    TT_EXPECT_OK(r, tutti_reducer_stats_get(red, &stats));
+    TT_EXPECT(r, stats.bucket_bytes >= 1 << 20 && stats.bucket_bytes <= 25 << 20);
+    range[0] = (double)stats.bucket_bytes;
+    range[1] = -range[0];
+    TT_EXPECT_OK(r, tutti_all_reduce_host(r->comm, range, 2, TUTTI_MAX));
+    TT_EXPECT(r, range[0] == -range[1]);
+    tutti_reducer_destroy(red);
+}
+
+static void measured_buckets(void **state)
+{
+    (void)state;
+    TT_ASSERT_RANKS(2, NULL, measured_body, NULL);
+    TT_ASSERT_RANKS(3, "1,2", measured_body, NULL);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_on_the_wire)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_on_the_wire),
+                                       cmocka_unit_test(measured_buckets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

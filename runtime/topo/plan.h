@@ -113,7 +113,7 @@ typedef struct tt_plan_variable {
 } tt_plan_variable;
 enum { TT_PLAN_VARIABLES = 8 };
 
-struct tt_findings;
+struct tt_findings; /* topo/findings.h */
 /* The process-wide block, the same on all ranks; what the user set and what it costs goes to
  * `conflicts` (kind env-overrides; may be NULL). `get` reads the environment. Returns the number of
  * variables through *n_out. Errors: NO_MEMORY. */

@@ -3,6 +3,7 @@
 #ifndef TT_TOPO_PLAN_PARTS_H
 #define TT_TOPO_PLAN_PARTS_H
 
+#include "topo/cost.h"
 #include "topo/fabric.h"
 #include "topo/plan.h"
 
@@ -40,6 +41,16 @@ double tt_judge_us(tt_judge *judge, const int *order); /* order: rank at each pl
 /* The same with a little of what is not the slowest, so that a step towards something better counts
  * before all groups have made it. */
 double tt_judge_search(tt_judge *judge, const int *order);
+
+/* groups.c: from which size on three steps are faster, with both times at that size. */
+typedef struct tt_three_steps {
+    size_t min_bytes; /* SIZE_MAX: never */
+    double flat_us, three_us;
+    bool known; /* the model covers these ranks: then lanes is what a ring over all of them has */
+    tt_lanes lanes;
+} tt_three_steps;
+tutti_status tt_plan_three_steps_from(const tt_plan *plan, const int *ranks, int n,
+                                      tt_three_steps *out);
 
 static inline const tt_machine *tt_plan_machine(const tt_plan *plan, int host)
 {

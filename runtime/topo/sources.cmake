@@ -24,10 +24,20 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/ways.c
     ${CMAKE_CURRENT_LIST_DIR}/wires.c
     ${CMAKE_CURRENT_LIST_DIR}/xml.c)
-# What follows from it: plan.
+# What follows from it: costs, plan, findings.
 target_sources(tutti_objects PRIVATE
+    ${CMAKE_CURRENT_LIST_DIR}/bind.c
     ${CMAKE_CURRENT_LIST_DIR}/comm_config.c
+    ${CMAKE_CURRENT_LIST_DIR}/cost.c
     ${CMAKE_CURRENT_LIST_DIR}/fabric.c
+    ${CMAKE_CURRENT_LIST_DIR}/findings.c
+    ${CMAKE_CURRENT_LIST_DIR}/findings_gpu.c
+    ${CMAKE_CURRENT_LIST_DIR}/findings_kinds.c
+    ${CMAKE_CURRENT_LIST_DIR}/findings_nic.c
+    ${CMAKE_CURRENT_LIST_DIR}/findings_nvlink.c
+    ${CMAKE_CURRENT_LIST_DIR}/findings_pci.c
+    ${CMAKE_CURRENT_LIST_DIR}/groups.c
     ${CMAKE_CURRENT_LIST_DIR}/order.c
     ${CMAKE_CURRENT_LIST_DIR}/order_cost.c
-    ${CMAKE_CURRENT_LIST_DIR}/plan.c)
+    ${CMAKE_CURRENT_LIST_DIR}/plan.c
+    ${CMAKE_CURRENT_LIST_DIR}/variables.c)

@@ -105,6 +105,33 @@ static tutti_status make_flow(tt_walk *w, int from, int to, tt_flow *flow)
     return collect(w, flow, from, way.via, to);
 }
 
+/* Ports of one rail have one GUID (without: one number) and port. */
+static bool is_rail(const tt_machine *m, int one, int two)
+{
+    const tt_nic *a = &m->nics[one], *b = &m->nics[two];
+
+    if (a->port != b->port || a->has_guid != b->has_guid)
+        return false;
+    return a->has_guid ? a->guid == b->guid
+                       : a->dev == b->dev && m->numa[a->numa].system == m->numa[b->numa].system;
+}
+
+static tutti_status prepare_nets(tt_walk *w)
+{
+    const tt_machine *m = w->wires->machine;
+
+    TT_TRY(tt_calloc((size_t)w->wires->n_nets, sizeof(float), &w->net_left));
+    TT_TRY(tt_calloc((size_t)w->wires->n_nets, sizeof(int32_t), &w->rail));
+    TT_TRY(tt_calloc((size_t)w->wires->n_gpus + 1, sizeof *w->nets, &w->nets));
+    w->nets_type = -1;
+    for (int i = 0; i < w->wires->n_nets; i++) {
+        w->net_left[i] = m->nics[i].gbps;
+        while (w->rail[i] < i && !is_rail(m, w->rail[i], i))
+            w->rail[i]++;
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tt_walk_prepare(tt_walk *w)
 {
     const tt_wires *x = w->wires;
@@ -114,11 +141,9 @@ tutti_status tt_walk_prepare(tt_walk *w)
     ends = (size_t)w->ends;
     TT_TRY(tt_calloc(ends * ends, sizeof *w->flows, &w->flows));
     TT_TRY(tt_calloc((size_t)x->n_wires, sizeof(float), &w->left));
-    TT_TRY(tt_calloc((size_t)x->n_nets, sizeof(float), &w->net_left));
+    TT_TRY(prepare_nets(w));
     for (int i = 0; i < x->n_wires; i++)
         w->left[i] = x->wires[i].gbps;
-    for (int i = 0; i < x->n_nets; i++)
-        w->net_left[i] = x->machine->nics[i].gbps;
     for (int from = 0; from < w->ends; from++)
         for (int to = 0; to < w->ends; to++) {
             bool gpu = from < x->n_gpus || to < x->n_gpus;
@@ -136,6 +161,8 @@ void tt_walk_clear(tt_walk *w)
     free(w->flow_wires);
     free(w->left);
     free(w->net_left);
+    free(w->rail);
+    free(w->nets);
 }
 
 /* To thousandths, halves away from zero. */

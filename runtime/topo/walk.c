@@ -10,8 +10,6 @@
  */
 #include "topo/walk.h"
 
-#include <stdlib.h>
-
 typedef enum order { ORDER_FREE, ORDER_LISTED, ORDER_REPEAT } order;
 
 /* Where a channel still has to go: to the network after `net_at` GPUs, back to its first GPU after
@@ -33,26 +31,31 @@ static int node_count(const tt_walk *w)
 
 /* How good a next GPU is; whole numbers, as NCCL compares them. */
 typedef struct score {
-    int gpu, place;
+    int gpu;
     int intra_hops, intra_gbps;
     int inter_hops, inter_pcie, inter_gbps;
 } score;
 
-static int by_score(const void *one, const void *two)
+/* a before b? */
+static bool before(const score *a, const score *b)
 {
-    const score *a = one, *b = two;
-
     if (a->inter_gbps != b->inter_gbps)
-        return b->inter_gbps - a->inter_gbps;
+        return a->inter_gbps > b->inter_gbps;
     if (a->inter_pcie != b->inter_pcie)
-        return b->inter_pcie - a->inter_pcie;
+        return a->inter_pcie > b->inter_pcie;
     if (a->inter_hops != b->inter_hops)
-        return a->inter_hops - b->inter_hops;
+        return a->inter_hops < b->inter_hops;
     if (a->intra_gbps != b->intra_gbps)
-        return b->intra_gbps - a->intra_gbps;
-    if (a->intra_hops != b->intra_hops)
-        return a->intra_hops - b->intra_hops;
-    return a->place - b->place;
+        return a->intra_gbps > b->intra_gbps;
+    return a->intra_hops < b->intra_hops;
+}
+
+/* Into its place among those sorted; of equal ones the first stays first. */
+static void insert(score *scores, int n, score s)
+{
+    for (; n > 0 && before(&s, &scores[n - 1]); n--)
+        scores[n] = scores[n - 1];
+    scores[n] = s;
 }
 
 /* What is left of a GPU's PCIe slot, the lesser direction. */
@@ -77,7 +80,7 @@ static int score_all(const tt_walk *w, int gpu, bool by_net, score *scores)
     for (int i = 1; i < n; i++) {
         int g = (gpu + i) % n;
         const tt_way *way = &w->ways->gpu_gpu[gpu * n + g];
-        score s = {.gpu = g, .place = i, .intra_hops = way->hops, .intra_gbps = (int)way->gbps};
+        score s = {.gpu = g, .intra_hops = way->hops, .intra_gbps = (int)way->gbps};
 
         if (way->hops == 0 || (w->visited[g] & bit) != 0)
             continue;
@@ -88,23 +91,22 @@ static int score_all(const tt_walk *w, int gpu, bool by_net, score *scores)
             s.inter_pcie = slot_left(w, g);
             s.inter_gbps = (int)net->gbps;
         }
-        scores[count++] = s;
+        insert(scores, count++, s);
     }
-    qsort(scores, (size_t)count, sizeof *scores, by_score);
     return count;
 }
 
 /* Behind switches a GPU should talk to few peers: only its neighbours in number are tried. */
 static int neighbours(const tt_walk *w, int gpu, int *next, int count)
 {
-    int n = node_count(w), before = (gpu - 1 + n) % n, behind = (gpu + 1) % n;
-    int first[2] = {behind, before}, wanted = w->now.shape == TT_SHAPE_TREE ? 1 : 2, found = 0;
+    int n = node_count(w), prior = (gpu - 1 + n) % n, behind = (gpu + 1) % n;
+    int first[2] = {behind, prior}, wanted = w->now.shape == TT_SHAPE_TREE ? 1 : 2, found = 0;
 
     if (w->now.shape == TT_SHAPE_BALANCED_TREE) {
-        first[0] = before;
+        first[0] = prior;
         first[1] = behind;
     }
-    if (before == behind && wanted == 2)
+    if (prior == behind && wanted == 2)
         wanted = 1;
     for (int k = 0; k < wanted; k++) {
         int at = 0;
@@ -180,19 +182,9 @@ static void try_gpu(tt_walk *w, int from, int gpu, int step, course c)
         (void)tt_walk_follow(w, from, gpu, -1);
 }
 
-static uint64_t rail(const tt_walk *w, int net)
-{
-    const tt_nic *nic = &w->wires->machine->nics[net];
-
-    if (nic->has_guid)
-        return nic->guid;
-    return (uint64_t)w->wires->machine->numa[nic->numa].system << 56 | (uint64_t)nic->dev;
-}
-
 static bool same_rail(const tt_walk *w, int one, int two)
 {
-    return rail(w, one) == rail(w, two) &&
-           w->wires->machine->nics[one].port == w->wires->machine->nics[two].port;
+    return w->rail[one] == w->rail[two];
 }
 
 static void add_unique(int *nets, int *n, int net)
@@ -231,7 +223,7 @@ static void add_preferred(const tt_walk *w, int gpu, int *nets, int *n)
 }
 
 /* Nets to try for a GPU (-1: for any): its own, then all others no further than allowed. */
-static int select_nets(const tt_walk *w, int gpu, int *nets)
+static int collect_nets(const tt_walk *w, int gpu, int *nets)
 {
     int n = 0;
 
@@ -243,6 +235,23 @@ static int select_nets(const tt_walk *w, int gpu, int *nets)
                 if (w->ways->gpu_net[g * w->wires->n_nets + net].type == type)
                     add_unique(nets, &n, net);
     return n;
+}
+
+/* The lists of all GPUs, and of none, as they are for the paths allowed in this pass. */
+static void list_nets(tt_walk *w)
+{
+    int nets[TT_TOPO_MAX_NICS];
+
+    if (!w->inter || w->nets_type == w->now.type_inter)
+        return;
+    w->nets_type = w->now.type_inter;
+    for (int g = -1; g < node_count(w); g++) {
+        tt_net_list *list = &w->nets[g + 1];
+
+        list->n = collect_nets(w, g, nets);
+        for (int i = 0; i < list->n; i++)
+            list->net[i] = (int16_t)nets[i];
+    }
 }
 
 /* May the channel that came by one net leave by the other? */
@@ -264,7 +273,8 @@ static bool may_leave(const tt_walk *w, int in, int out, int step)
 /* To the network: in a balanced tree half each at the first two GPUs. */
 static void leave(tt_walk *w, int gpu, int step, course c)
 {
-    int nets[TT_TOPO_MAX_NICS], n, in = w->now.net[w->now.n][0];
+    const tt_net_list *nets = &w->nets[gpu + 1];
+    int in = w->now.net[w->now.n][0];
     bool halves = w->now.shape == TT_SHAPE_BALANCED_TREE;
     float whole = w->now.inter;
     course on = c;
@@ -272,19 +282,18 @@ static void leave(tt_walk *w, int gpu, int step, course c)
     if (!w->inter)
         return;
     on.net_at = halves && step == 0 ? 1 : -1;
-    n = select_nets(w, gpu, nets);
-    for (int i = 0; i < n; i++) {
-        int net = tt_net_node(w->wires, nets[i]);
+    for (int i = 0; i < nets->n; i++) {
+        int net = tt_net_node(w->wires, nets->net[i]);
         bool good;
 
-        if (!may_leave(w, in, nets[i], step))
+        if (!may_leave(w, in, nets->net[i], step))
             continue;
         w->now.inter = halves ? whole / 2 : whole;
         good = tt_walk_follow(w, gpu, net, 1);
         w->now.inter = whole;
         if (!good)
             continue;
-        w->now.net[w->now.n][1] = (int16_t)nets[i];
+        w->now.net[w->now.n][1] = nets->net[i];
         go_on(w, gpu, step, on);
         w->now.inter = halves ? whole / 2 : whole;
         (void)tt_walk_follow(w, gpu, net, -1);
@@ -412,12 +421,13 @@ static void reserve_rail(tt_walk *w, int net, float gbps)
 
 static void extend_from_nets(tt_walk *w, course c)
 {
-    int nets[TT_TOPO_MAX_NICS], n = select_nets(w, -1, nets);
+    const tt_net_list *nets = &w->nets[0];
+    int n = nets->n;
     float gbps = (float)(int)w->now.inter; /* whole GB/s, as NCCL reserves them */
     bool found = false;
 
     for (int i = 0; i < n && !found; i++) {
-        int net = nets[(w->now.n + i) % n];
+        int net = nets->net[(w->now.n + i) % n];
         const tt_channels *now = &w->now;
 
         if (w->net_left[net] < gbps)
@@ -468,6 +478,7 @@ static void extend(tt_walk *w)
 
 void tt_walk_run(tt_walk *walk)
 {
+    list_nets(walk);
     walk->now.n = 0;
     extend(walk);
 }

@@ -41,6 +41,11 @@ typedef struct tt_flow_wire {
     bool pcie;
 } tt_flow_wire;
 
+typedef struct tt_net_list {
+    int n;
+    int16_t net[TT_TOPO_MAX_NICS];
+} tt_net_list;
+
 typedef struct tt_walk {
     const tt_wires *wires;
     const tt_ways *ways;
@@ -52,6 +57,9 @@ typedef struct tt_walk {
     int ends;
     float *left; /* GB/s left on each wire */
     float *net_left; /* on each net */
+    int32_t *rail; /* of each net: the first one of its rail */
+    tt_net_list *nets; /* to try, for any GPU and then for each, in this pass */
+    int nets_type; /* worst path that they were listed for; -1 */
     uint64_t visited[TT_TOPO_MAX_GPUS]; /* a bit per channel */
     int steps; /* left of this pass; -1: as good as can be */
     tt_channels now;

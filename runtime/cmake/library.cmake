@@ -3,7 +3,8 @@
 include(CMakePackageConfigHelpers)
 
 set(tutti_private_libs MPI::MPI_C PkgConfig::HDF5 PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::HWLOC
-    PkgConfig::EXPAT Threads::Threads m rt)
+    PkgConfig::EXPAT Threads::Threads m rt
+    ${CMAKE_DL_LIBS})
 if(TUTTI_HAVE_CUDA)
     list(APPEND tutti_private_libs CUDA::cudart ${TUTTI_NCCL_LIBRARY})
     target_include_directories(tutti_objects SYSTEM PRIVATE ${TUTTI_NCCL_INCLUDE})
@@ -71,7 +72,7 @@ endif()
 # What libtutti.a is linked with, as found here. Not Requires.private: pkg-config --static would follow it down to the
 # private libraries of shared libraries (hwloc's names -ludev, whose development package nobody needs for this).
 set(tutti_pc_libs ${HDF5_LINK_LIBRARIES} ${JANSSON_LINK_LIBRARIES} ${XXHASH_LINK_LIBRARIES} ${HWLOC_LINK_LIBRARIES} ${EXPAT_LINK_LIBRARIES}
-    ${MPI_C_LIBRARIES} -lpthread -lm -lrt)
+    ${MPI_C_LIBRARIES} -lpthread -lm -lrt -ldl)
 if(TUTTI_HAVE_CUDA)
     list(APPEND tutti_pc_libs ${CUDA_cudart_LIBRARY} ${TUTTI_NCCL_LIBRARY})
 endif()

@@ -72,6 +72,8 @@ typedef enum tt_env_type {
       "per core")                                                                                  \
     X(TIMEOUT, TT_ENV_SECONDS, "600", true,                                                        \
       "seconds after which an operation that does not finish fails the job; 0: never")             \
+    X(TOPO_FSROOT, TT_ENV_STRING, "", false,                                                       \
+      "directory with a recorded sys/ and proc/ that is looked at in place of this machine's")     \
     X(WARN_AFTER, TT_ENV_SECONDS, "30", false,                                                     \
       "seconds after which a waiting operation says who is late; 0: never")
 

@@ -2,7 +2,7 @@
 /*
  * A description of any format from a file or from memory. The format is told by the content: the
  * name of the first XML element, the magic number of an archive, else a matrix. Nothing goes by the
- * file's name.
+ * file's name. A directory is a recorded root with sys/ in it.
  *
  * The whole file is read first, with a cap: descriptions are small, and a device file or a pipe
  * that never ends must not hang or fill memory.
@@ -117,6 +117,10 @@ tutti_status tt_topo_read_file(const char *path, tutti_topo **topo_out)
                              path);
     if (fstat(fd, &info) != 0) {
         status = tt_fail_errno(TUTTI_ERR_IO, errno, "%s", path);
+        goto close_file;
+    }
+    if (S_ISDIR(info.st_mode)) {
+        status = tt_topo_read_root(path, topo_out);
         goto close_file;
     }
     if (!S_ISREG(info.st_mode) && !S_ISFIFO(info.st_mode)) {

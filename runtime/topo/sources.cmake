@@ -9,15 +9,19 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/graph.c
     ${CMAKE_CURRENT_LIST_DIR}/hwloc_links.c
     ${CMAKE_CURRENT_LIST_DIR}/hwloc_read.c
+    ${CMAKE_CURRENT_LIST_DIR}/live.c
     ${CMAKE_CURRENT_LIST_DIR}/matrix_build.c
     ${CMAKE_CURRENT_LIST_DIR}/matrix_read.c
     ${CMAKE_CURRENT_LIST_DIR}/model.c
     ${CMAKE_CURRENT_LIST_DIR}/nccl_read.c
     ${CMAKE_CURRENT_LIST_DIR}/nccl_write.c
+    ${CMAKE_CURRENT_LIST_DIR}/nvml.c
     ${CMAKE_CURRENT_LIST_DIR}/paths.c
     ${CMAKE_CURRENT_LIST_DIR}/read.c
     ${CMAKE_CURRENT_LIST_DIR}/seal.c
     ${CMAKE_CURRENT_LIST_DIR}/synthetic.c
+    ${CMAKE_CURRENT_LIST_DIR}/sysfs.c
+    ${CMAKE_CURRENT_LIST_DIR}/sysfs_net.c
     ${CMAKE_CURRENT_LIST_DIR}/topo.c
     ${CMAKE_CURRENT_LIST_DIR}/tree.c
     ${CMAKE_CURRENT_LIST_DIR}/walk.c

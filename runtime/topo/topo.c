@@ -26,6 +26,13 @@ tutti_status tutti_topo_open_synthetic(const char *text, tutti_topo **topo_out)
     return tt_topo_read_synthetic(text, topo_out);
 }
 
+tutti_status tutti_topo_open_live(tutti_topo **topo_out)
+{
+    if (topo_out == NULL)
+        return tt_fail(TUTTI_ERR_ARG, "tutti_topo_open_live: topo_out is NULL");
+    return tt_topo_read_live(topo_out);
+}
+
 int tutti_topo_host_count(const tutti_topo *topo)
 {
     return topo == NULL ? 0 : topo->n_hosts;

@@ -9,7 +9,7 @@ enum { TT_TREE_MAX = 32768 }; /* functions and bridges on a bus */
 
 typedef struct tt_raw_pci {
     tt_pci pci; /* numa and parent are not used; link facts are the function's own */
-    int32_t parent; /* the bridge above, an index below its own; -1: the root complex */
+    int32_t parent; /* the bridge above (no cycles); -1: the root complex */
     int32_t node; /* NUMA node, as the kernel numbers it; -1 */
 } tt_raw_pci;
 

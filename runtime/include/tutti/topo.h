@@ -103,6 +103,14 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_topo_open_synthetic(const char *tex
                                                                  tutti_topo **topo_out);
 
 /*
+ * Looks at the machine this process runs on, with or without GPUs; TUTTI_TOPO_FSROOT looks at a
+ * recorded /sys instead. Errors: IO, UNSUPPORTED, NO_MEMORY.
+ * Collective: no. Blocks: host, some 10 ms. Stream: none. Threads: any. Graph-capture: allowed.
+ * After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_topo_open_live(tutti_topo **topo_out);
+
+/*
  * Frees a topology; NULL is ignored.
  * Collective: no. Blocks: no. Stream: none. Threads: one. Graph-capture: allowed. After a failure:
  * allowed.

@@ -317,6 +317,16 @@ static const char *value_of(const char *line, const char *key)
     return *line == ':' ? line + 1 + strspn(line + 1, " \t") : NULL;
 }
 
+static tt_cpu_vendor vendor_of(const char *id)
+{
+    if (strcmp(id, "GenuineIntel") == 0)
+        return TT_VENDOR_INTEL;
+    if (strcmp(id, "AuthenticAMD") == 0)
+        return TT_VENDOR_AMD;
+    return strcmp(id, "CentaurHauls") == 0 || strstr(id, "Shanghai") != NULL ? TT_VENDOR_ZHAOXIN
+                                                                             : TT_VENDOR_UNKNOWN;
+}
+
 static void read_cpuinfo(const char *root, tt_numa *cpu)
 {
     char path[PATH_BYTES], line[512];
@@ -331,11 +341,7 @@ static void read_cpuinfo(const char *root, tt_numa *cpu)
         line[strcspn(line, "\n")] = 0;
         if ((value = value_of(line, "vendor_id")) != NULL) {
             cpu->arch = TT_ARCH_X86;
-            cpu->vendor = strcmp(value, "GenuineIntel") == 0   ? TT_VENDOR_INTEL
-                          : strcmp(value, "AuthenticAMD") == 0 ? TT_VENDOR_AMD
-                          : strcmp(value, "CentaurHauls") == 0 || strstr(value, "Shanghai") != NULL
-                              ? TT_VENDOR_ZHAOXIN
-                              : TT_VENDOR_UNKNOWN;
+            cpu->vendor = vendor_of(value);
         }
         if ((value = value_of(line, "cpu family")) != NULL)
             cpu->family = atoi(value);

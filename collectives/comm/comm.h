@@ -67,11 +67,10 @@ typedef struct tt_coll_ops {
      */
     tutti_status (*launch)(tt_call *calls, size_t n);
     /*
-     * An all_reduce of 1 ... comm->quick_n elements on the inline stream, outside of groups: false
-     * if it is not one for the short way, then nothing was done.
+     * A checked call on the inline stream, outside of groups, of at most comm->quick_n elements:
+     * false if it is not one for the short way, then nothing was done. Numbers the call.
      */
-    bool (*quick)(tutti_comm *comm, const void *in, void *out, size_t n, tutti_reduction reduction,
-                  tutti_status *status_out);
+    bool (*quick)(tt_call *call, tutti_status *status_out);
     bool any_streams; /* one launch takes calls on several streams (of one context) */
     /* Before a split's communicators are made: collective over `parent`, agreed. `part` has size 0
      * on a rank that joins none. NULL: nothing to prepare. */
@@ -114,7 +113,7 @@ struct tutti_comm {
     _Atomic uint32_t pending; /* calls queued on streams and not yet carried out */
     const tt_coll_ops *ops;
     void *backend;
-    size_t quick_n; /* elements that ops->quick may be asked for; 0: none */
+    size_t quick_n; /* calls of fewer elements may be offered to ops->quick; 0: none */
     struct tt_lane *lane; /* of the flight recorder */
     tutti_comm *next; /* in tt_upper.comms */
 };

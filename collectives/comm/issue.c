@@ -13,8 +13,14 @@ tutti_status tt_submit(tt_call *call, const tt_counts *v)
         status = tt_fail(TUTTI_ERR_ARG, "%s: the communicator is NULL", tt_kind_name(call->kind));
     else
         status = tt_call_check(call, v);
+    if (status == TUTTI_OK && tt_group_open())
+        return tt_group_add(call);
+    if (status == TUTTI_OK && call->n < call->comm->quick_n &&
+        call->stream.kind == TUTTI_STREAM_INLINE && !tt_is_p2p(call->kind) &&
+        call->comm->ops->quick(call, &status))
+        return status;
     if (status == TUTTI_OK)
-        return tt_group_open() ? tt_group_add(call) : tt_issue(call, 1);
+        return tt_issue(call, 1);
     tt_call_free(call);
     /* What is unsupported is so on all ranks; anything else may be this rank's mistake alone. */
     if (call->comm != NULL && call->comm->group.size > 1 && status != TUTTI_ERR_UNSUPPORTED)

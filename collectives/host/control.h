@@ -17,7 +17,7 @@ enum {
 /*
  * What a rank publishes of a call: one line, so that a small call is one hand-over of it.
  * `number` is written last. `word` is either the input itself (the key says all there is to know of
- * the call), or what words[] of meet.c name.
+ * the call), or what TT_W_... name.
  */
 typedef struct tt_line {
     alignas(TT_APART) _Atomic uint32_t number; /* of the call, from 1 */
@@ -61,10 +61,15 @@ enum {
     TT_KEY_N_AT = TT_KEY_FORM_AT + TT_KEY_FORM_BITS,
     TT_KEY_ROOT_AT = TT_KEY_N_AT + TT_KEY_N_BITS
 };
+
 char *tt_control_payload_of(const tt_host *host, int local, uint32_t number);
 _Atomic uint64_t *tt_control_counts(const tt_host *host, int local, uint32_t number, int row);
 
-/* What follows publishing. */
+/* The words of a line that does not hold the input itself. */
+enum { TT_W_N, TT_W_ROOT, TT_W_COUNTS, TT_W_IDS, TT_W_IN_OFFSET, TT_W_OUT_OFFSET, TT_W_IN_BYTES };
+
+/* The two halves of tt_meet; the first returns the line's key. */
+uint32_t tt_meet_publish(tt_run *run);
 tutti_status tt_meet_published(tt_run *run, uint32_t key);
 
 static inline uint64_t tt_line_word(const tt_line *line, int word)

@@ -210,6 +210,7 @@ static tutti_status prepare(tt_host *host)
     TT_TRY(tt_calloc(locals, sizeof *host->peer, &host->peer));
     TT_TRY(tt_calloc(locals + 1, sizeof *host->target, &host->target));
     TT_TRY(tt_calloc(locals, sizeof *host->count, &host->count));
+    TT_TRY(tt_calloc(locals, sizeof *host->payload, &host->payload));
     TT_TRY(tt_calloc(size, sizeof *host->operand, &host->operand));
     TT_TRY(tt_calloc(2 * (size + 1), sizeof *host->offset, &host->offset));
     TT_TRY(tt_calloc(size, sizeof *host->seat, &host->seat));
@@ -225,6 +226,7 @@ static void host_destroy(tutti_comm *comm)
     tt_order_free(&host->order);
     free(host->links);
     free(host->work);
+    free(host->payload);
     free(host->count);
     free(host->seat);
     free(host->offset);
@@ -250,7 +252,7 @@ static tutti_status host_create(tutti_comm *comm)
     TT_TRY(tt_control_create(host));
     if (host->nodes == 1 && host->locals > 1 && !host->counted && !comm->ctx->check &&
         comm->ctx->caller_patience.spin_ns > 0)
-        comm->quick_n = TT_TINY_BYTES;
+        comm->quick_n = host->tune.small_bytes + 1;
     return TUTTI_OK;
 }
 

@@ -86,6 +86,7 @@ typedef struct tt_host {
 
     tt_peer *peer; /* of each local rank */
     tt_mem_hint in_hint, out_hint; /* where the last call's buffers were found */
+    const char **payload; /* each local rank's input of a small call */
     tt_operand *operand; /* room for all ranks' */
     char **target; /* room for all local ranks', and one */
     size_t *offset; /* room for 2 * (ranks + 1) */
@@ -152,7 +153,6 @@ bool tt_meet_is_tiny(const tt_call *call,
  * large call). */
 tutti_status tt_meet(tt_run *run);
 tutti_status tt_meet_barrier(tt_run *run); /* of the node's ranks */
-const char *tt_meet_payload(const tt_run *run, int local); /* the rank's input of a small call */
 /* Elements of an all_to_allv that local rank `from` sends to local rank `to`. */
 uint64_t tt_meet_sent(const tt_host *host, int from, int to);
 /* Elements before them in the `in` of `from`. */
@@ -175,13 +175,12 @@ tutti_status tt_host_reduce(tt_run *run);
 tutti_status tt_host_spread(tt_run *run);
 tutti_status tt_host_pairs(tt_run *run);
 
-/* quick.c: tt_coll_ops.quick */
-bool tt_host_quick(tutti_comm *comm, const void *in, void *out, size_t n, tutti_reduction reduction,
-                   tutti_status *status_out);
+bool tt_host_quick(tt_call *call, tutti_status *status_out); /* quick.c: tt_coll_ops.quick */
 
 /* small.c: the same for small calls, in place of them. */
 void tt_small_choose(tt_run *run); /* its form */
 size_t tt_small_bytes(const tt_call *call); /* of this rank's input */
+size_t tt_small_most(const tt_call *call); /* of the largest input of any rank */
 void tt_small_finish(const tt_run *run);
 
 /* p2p.c: all sends and receives among the calls, in two steps. */

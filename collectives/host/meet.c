@@ -25,9 +25,6 @@
 
 #include "host/control.h"
 
-/* The words of a line that does not hold the input itself. */
-enum { W_N, W_ROOT, W_COUNTS, W_IDS, W_IN_OFFSET, W_OUT_OFFSET, W_IN_BYTES };
-
 _Static_assert(TT_KIND_COUNT <= 1 << TT_KEY_KIND_BITS && TUTTI_PROD < 1 << TT_KEY_OP_BITS &&
                    TT_TINY_BYTES < 1 << TT_KEY_N_BITS,
                "the fields of a key's word");
@@ -72,21 +69,22 @@ static void read_line(const tt_line *line, tt_notice *out)
         out->key.root = key >> TT_KEY_ROOT_AT;
         return;
     }
-    uint64_t ids = tt_line_word(line, W_IDS);
-    out->key.n = tt_line_word(line, W_N);
-    out->key.root = tt_line_word(line, W_ROOT);
-    out->key.counts = tt_line_word(line, W_COUNTS);
-    out->in = (tt_mem_place){ids & UINT32_MAX, tt_line_word(line, W_IN_OFFSET)};
-    out->out = (tt_mem_place){ids >> 32, tt_line_word(line, W_OUT_OFFSET)};
-    out->in_bytes = tt_line_word(line, W_IN_BYTES);
+    uint64_t ids = tt_line_word(line, TT_W_IDS);
+    out->key.n = tt_line_word(line, TT_W_N);
+    out->key.root = tt_line_word(line, TT_W_ROOT);
+    out->key.counts = tt_line_word(line, TT_W_COUNTS);
+    out->in = (tt_mem_place){ids & UINT32_MAX, tt_line_word(line, TT_W_IN_OFFSET)};
+    out->out = (tt_mem_place){ids >> 32, tt_line_word(line, TT_W_OUT_OFFSET)};
+    out->in_bytes = tt_line_word(line, TT_W_IN_BYTES);
 }
 
-const char *tt_meet_payload(const tt_run *run, int local)
+static void find_payloads(const tt_run *run)
 {
     const tt_host *host = run->host;
-    if (run->form == TT_TINY)
-        return (const char *)line_of(host, local, host->calls)->word;
-    return tt_control_payload_of(host, local, host->calls);
+    for (int i = 0; i < host->locals; i++)
+        host->payload[i] = run->form == TT_TINY ? (const char *)line_of(host, i, host->calls)->word
+                                                : tt_control_payload_of(host, i, host->calls);
+    host->payload[host->local] = run->call->in;
 }
 
 static uint64_t count_at(const tt_host *host, int local, int row, int peer)
@@ -334,18 +332,18 @@ static void publish_notice(tt_run *run, tt_line *line)
     }
     if (run->form != TT_LARGE)
         carry_input(run);
-    tt_line_put(line, W_N, key.n);
-    tt_line_put(line, W_ROOT, key.root);
-    tt_line_put(line, W_COUNTS, key.counts);
-    tt_line_put(line, W_IDS, in.id | out.id << 32);
-    tt_line_put(line, W_IN_OFFSET, in.offset);
-    tt_line_put(line, W_OUT_OFFSET, out.offset);
-    tt_line_put(line, W_IN_BYTES, in_bytes);
+    tt_line_put(line, TT_W_N, key.n);
+    tt_line_put(line, TT_W_ROOT, key.root);
+    tt_line_put(line, TT_W_COUNTS, key.counts);
+    tt_line_put(line, TT_W_IDS, in.id | out.id << 32);
+    tt_line_put(line, TT_W_IN_OFFSET, in.offset);
+    tt_line_put(line, TT_W_OUT_OFFSET, out.offset);
+    tt_line_put(line, TT_W_IN_BYTES, in_bytes);
     if (call->recv_counts != NULL)
         publish_counts(host, call);
 }
 
-static uint32_t publish(tt_run *run)
+uint32_t tt_meet_publish(tt_run *run)
 {
     tt_host *host = run->host;
     tt_block *block = &host->control->block[host->local];
@@ -456,16 +454,18 @@ tutti_status tt_meet_published(tt_run *run, uint32_t key)
             TT_TRY(wait_for(run, &line->number, host->calls, &block[i].sleepers));
         same = same && atomic_load_explicit(&line->key, memory_order_relaxed) == key;
     }
-    if (same) /* the key says it all */
-        return TUTTI_OK;
-    TT_TRY(compare(run));
+    if (!same) /* else the key says it all */
+        TT_TRY(compare(run));
     if (run->form == TT_CARRIED || run->form == TT_LARGE)
         run->form = all_carried(host) ? TT_CARRIED : TT_LARGE;
-    return run->form == TT_LARGE ? reach_peers(run) : TUTTI_OK;
+    if (run->form == TT_LARGE)
+        return reach_peers(run);
+    find_payloads(run);
+    return TUTTI_OK;
 }
 
 tutti_status tt_meet(tt_run *run)
 {
-    uint32_t key = publish(run);
+    uint32_t key = tt_meet_publish(run);
     return tt_meet_published(run, key);
 }

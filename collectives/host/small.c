@@ -9,8 +9,7 @@
 
 #include <string.h>
 
-/* Bytes of the largest input of any rank; of this rank's. */
-static size_t most_bytes(const tt_call *call)
+size_t tt_small_most(const tt_call *call)
 {
     const size_t element = tutti_dtype_size(call->dtype), size = (size_t)call->comm->group.size;
     size_t most = 0;
@@ -36,7 +35,7 @@ size_t tt_small_bytes(const tt_call *call)
         return 0;
     if (call->kind == TT_ALL_GATHER && call->counts != NULL)
         return call->counts[rank] * tutti_dtype_size(call->dtype);
-    return most_bytes(call);
+    return tt_small_most(call);
 }
 
 void tt_small_choose(tt_run *run)
@@ -47,7 +46,7 @@ void tt_small_choose(tt_run *run)
     run->may_carry = false;
     if (host->nodes > 1 || host->locals == 1 || call->recv_counts != NULL)
         return;
-    size_t most = most_bytes(call);
+    size_t most = tt_small_most(call);
     if (tt_meet_is_tiny(call, most))
         run->form = TT_TINY;
     else if (most <= host->tune.small_bytes)
@@ -65,7 +64,7 @@ static void reduce(const tt_run *run, size_t begin, size_t n)
         return;
     for (int i = 0; i < host->locals; i++)
         host->operand[i] =
-            (tt_operand){tt_meet_payload(run, i) + begin * tutti_dtype_size(call->dtype), false};
+            (tt_operand){host->payload[i] + begin * tutti_dtype_size(call->dtype), false};
     tt_reduce(&(tt_reduce_job){.tree = &host->order.fragment[0],
                                .in = host->operand,
                                .n = n,
@@ -79,9 +78,12 @@ static void reduce(const tt_run *run, size_t begin, size_t n)
 static void take(const tt_run *run, int rank, size_t begin, size_t n, size_t at)
 {
     const size_t element = tutti_dtype_size(run->call->dtype);
-    if (n > 0)
-        memcpy((char *)run->call->out + at * element, tt_meet_payload(run, rank) + begin * element,
-               n * element);
+    if (n == 0)
+        return;
+    const char *from = run->host->payload[rank] + begin * element;
+    char *to = (char *)run->call->out + at * element;
+    if (from != to)
+        memcpy(to, from, n * element);
 }
 
 /* The one node has all ranks: a local index is the rank. */
@@ -90,14 +92,12 @@ void tt_small_finish(const tt_run *run)
     const tt_call *call = run->call;
     const int rank = run->host->local, size = run->host->locals;
     const size_t n = call->n, *before = run->host->offset;
+    if (call->kind == TT_ALL_REDUCE || (call->kind == TT_REDUCE && rank == call->root))
+        reduce(run, 0, n);
+    if (call->kind == TT_ALL_REDUCE || call->kind == TT_REDUCE)
+        return;
     tt_offsets(call->counts, n, size, run->host->offset);
     switch (call->kind) {
-    case TT_ALL_REDUCE:
-        reduce(run, 0, n);
-        return;
-    case TT_REDUCE:
-        reduce(run, 0, rank == call->root ? n : 0);
-        return;
     case TT_REDUCE_SCATTER:
         reduce(run, before[rank], before[rank + 1] - before[rank]);
         return;

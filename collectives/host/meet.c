@@ -271,9 +271,11 @@ static void reach_of(const tt_run *run, int rank, uint64_t *in_out, uint64_t *ou
         break;
     case TT_GATHER:
         *in_out = n;
+        *out_out = root ? all : 0;
         break;
     case TT_SCATTER:
         *in_out = root ? all : 0;
+        *out_out = n;
         break;
     default: /* reduce_scatter, all_to_all */
         *in_out = all;

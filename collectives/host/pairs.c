@@ -2,8 +2,9 @@
 /*
  * gather, scatter and all_to_all: every block goes from one rank to one other. Between nodes it is
  * one message, from the sender's buffer to the receiver's. Inside a node the receiver reads it: at
- * once where the sender's buffer is registered, else in rounds through the sender's slot, which has
- * a part for each local rank; two slots take turns, with one barrier per round.
+ * once where the sender's buffer is registered (a gather's or scatter's root gets help), else in
+ * rounds through the sender's slot, which has a part for each local rank; two slots take turns,
+ * with one barrier per round.
  */
 #include "host/host.h"
 
@@ -21,6 +22,7 @@ typedef struct plan {
     bool pairwise; /* counts differ between ranks: empty messages are sent too */
     size_t piece, rounds; /* bytes; number */
     bool reads; /* some sender's buffer is read in place */
+    bool shares; /* the root's partners do most of its copying */
 } plan;
 
 /* Bytes of the block from one rank to another, of which one is this rank or both are local. */
@@ -103,6 +105,17 @@ static size_t piece_bytes(const plan *p, int from_local, int to_local, size_t k)
     return bytes <= k * p->piece ? 0 : tt_min_size(p->piece, bytes - k * p->piece);
 }
 
+/* Large blocks go past the cache: they are not read soon. */
+static void copy(const plan *p, char *to, const char *from, size_t bytes)
+{
+    if (bytes >= p->host->tune.nt_bytes / 2) {
+        tt_copy_past_cache(to, from, bytes);
+        tt_copy_past_cache_end();
+    } else if (bytes > 0) {
+        memcpy(to, from, bytes);
+    }
+}
+
 /* This rank's own block. */
 static void keep(const plan *p)
 {
@@ -113,7 +126,39 @@ static void keep(const plan *p)
     const char *from = (const char *)p->call->in + in_offset(p, me);
     char *to = out_of(p, me);
     if (from != to)
-        memcpy(to, from, bytes);
+        copy(p, to, from, bytes);
+}
+
+/*
+ * A gather's or scatter's block between the root and another rank, both with registered memory, is
+ * copied by the other rank; in place, when the root has no block of its own to copy, the root takes
+ * a part of each. So all have the same to do.
+ */
+static void share_block(const plan *p, int other)
+{
+    const tt_host *host = p->host;
+    const int root = p->layout->local[p->call->root], me = host->local;
+    const bool gathers = p->call->kind == TT_GATHER;
+    const size_t bytes = p->call->n * p->element, at = (size_t)host->ranks[other] * bytes;
+    const char *from = gathers ? host->peer[other].in : host->peer[root].in + at;
+    char *to = gathers ? host->peer[root].out + at : host->peer[other].out;
+    const tt_peer *keeper = &host->peer[root];
+    const size_t own = (size_t)p->call->root * bytes;
+    const bool in_place =
+        gathers ? keeper->in == keeper->out + own : keeper->out == keeper->in + own;
+    const size_t roots = in_place ? bytes / (size_t)host->locals / ALIGN * ALIGN : 0;
+    if (me == root)
+        copy(p, to, from, roots);
+    else
+        copy(p, to + roots, from + roots, bytes - roots);
+}
+
+static void share_all(const plan *p)
+{
+    const int root = p->layout->local[p->call->root];
+    for (int i = 0; i < p->host->locals; i++)
+        if (i != root && (p->host->local == i || p->host->local == root))
+            share_block(p, i);
 }
 
 static void read_registered(const plan *p)
@@ -127,7 +172,7 @@ static void read_registered(const plan *p)
         size_t offset = p->call->kind == TT_GATHER ? 0 : (size_t)me * bytes;
         if (p->pairwise)
             offset = tt_meet_sent_offset(host, i, host->local) * p->element;
-        memcpy(out_of(p, host->ranks[i]), host->peer[i].in + offset, bytes);
+        copy(p, out_of(p, host->ranks[i]), host->peer[i].in + offset, bytes);
     }
 }
 
@@ -173,6 +218,22 @@ static void count_rounds(plan *p)
     p->rounds = (longest + p->piece - 1) / p->piece;
 }
 
+/* One node, where the root and all others have registered what they use. */
+static void find_sharing(plan *p)
+{
+    const tt_host *host = p->host;
+    const bool rooted = p->call->kind == TT_GATHER || p->call->kind == TT_SCATTER;
+    p->shares = rooted && host->nodes == 1 && host->locals > 1 && p->call->n > 0;
+    for (int i = 0; i < host->locals && p->shares; i++) {
+        const tt_notice *notice = &host->peer[i].notice;
+        const bool gathers = p->call->kind == TT_GATHER, root = host->ranks[i] == p->call->root;
+        if (gathers || root)
+            p->shares = notice->in.id != 0;
+        if (p->shares && (!gathers || root))
+            p->shares = notice->out.id != 0;
+    }
+}
+
 static tutti_status make_plan(tt_run *run, plan *p)
 {
     tt_host *host = run->host;
@@ -190,6 +251,7 @@ static tutti_status make_plan(tt_run *run, plan *p)
         tt_offsets(run->call->recv_counts, run->call->n, (int)size, p->recv_offset);
     }
     count_rounds(p);
+    find_sharing(p);
     return host->nodes == 1 ? TUTTI_OK : tt_links_reserve(run, 2 * size, 0);
 }
 
@@ -200,7 +262,10 @@ tutti_status tt_host_pairs(tt_run *run)
     if (run->host->nodes > 1)
         TT_TRY(exchange(&p));
     keep(&p);
-    read_registered(&p);
+    if (p.shares)
+        share_all(&p);
+    else
+        read_registered(&p);
     for (size_t k = 0; k < p.rounds; k++) {
         copy_in(&p, k);
         TT_TRY(tt_meet_barrier(run));

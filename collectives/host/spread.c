@@ -32,6 +32,7 @@ typedef struct plan {
     bool in_rounds; /* pieces are handed over at a barrier per round */
     bool reads; /* ranks read each other's buffers in place */
     int mine; /* blocks that this rank provides */
+    bool past_cache; /* the output is large, and not read soon */
 } plan;
 
 static bool gathers(const plan *p)
@@ -202,9 +203,15 @@ static void read_round(const plan *p, size_t k)
         if (!piece_of(p, block, k, &begin, &bytes))
             continue;
         const char *from = find(p, block, k, begin);
-        if (from != out + begin)
+        if (from == out + begin)
+            continue;
+        if (p->past_cache)
+            tt_copy_past_cache(out + begin, from, bytes);
+        else
             memcpy(out + begin, from, bytes);
     }
+    if (p->past_cache)
+        tt_copy_past_cache_end();
 }
 
 /* Gives every block its place in its provider's slot. */
@@ -242,6 +249,7 @@ static tutti_status make_plan(tt_run *run, plan *p)
         p->in_rounds = p->in_rounds || slotted(p, block);
         p->reads = p->reads || !slotted(p, block);
     }
+    p->past_cache = longest * (size_t)p->blocks >= host->tune.nt_bytes;
     size_t share = gathers(p) ? (size_t)host->spread_share : (size_t)p->blocks;
     p->piece = p->in_rounds ? host->tune.slot_bytes / share / ALIGN * ALIGN : longest;
     p->rounds = longest == 0 ? 0 : (longest + p->piece - 1) / p->piece;

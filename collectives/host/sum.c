@@ -121,39 +121,51 @@ static int find_targets(const plan *p, size_t k, size_t begin, int *past_out)
     return n;
 }
 
+/* All results go past the cache, to two places at most. */
+static bool sum_past_cache(const tt_host *host, tt_reduce_job *job, int targets)
+{
+    job->out = host->target[0];
+    job->out2 = targets == 2 ? host->target[1] : NULL;
+    if (targets > 2 || !tt_reduce_past_cache(job))
+        return false;
+    tt_copy_past_cache_end();
+    return true;
+}
+
+/* One block, which stays in the first-level cache while it is copied. */
+static void sum_block(const tt_host *host, tt_reduce_job *job, int targets, int past)
+{
+    unsigned char block[BLOCK] __attribute__((aligned(ALIGN)));
+    const size_t bytes = job->n * tutti_dtype_size(job->dtype);
+    job->out = past > 0 ? (void *)host->target[0] : block;
+    job->out2 = past > 1 ? host->target[1] : NULL;
+    tt_reduce(job);
+    for (int i = 2; i < past; i++)
+        memcpy(host->target[i], job->out, bytes);
+    for (int i = past; i < targets; i++)
+        tt_copy_past_cache(host->target[i], job->out, bytes);
+    for (int i = 0; i < host->locals; i++)
+        host->operand[i].data = (const char *)host->operand[i].data + bytes;
+    for (int i = 0; i < targets; i++)
+        host->target[i] += bytes;
+}
+
 /* Sums n elements of host->operand to `targets` places. */
 static void sum_to_targets(const plan *p, int targets, int past, size_t n)
 {
-    unsigned char block[BLOCK] __attribute__((aligned(ALIGN)));
-    tt_host *host = p->host;
+    const tt_host *host = p->host;
     tt_reduce_job job = {.tree = &host->order.fragment[0],
                          .in = host->operand,
+                         .n = n,
                          .dtype = p->call->dtype,
                          .op = p->call->op,
                          .divisor = p->call->op == TUTTI_AVG ? host->locals : 1};
-    if (past == 0 && (targets == 1 || targets == 2)) {
-        job.n = n;
-        job.out = host->target[0];
-        job.out2 = targets == 2 ? host->target[1] : NULL;
-        if (tt_reduce_past_cache(&job)) {
-            tt_copy_past_cache_end();
-            return;
-        }
-    }
-    for (size_t at = 0; at < n && targets > 0; at += job.n) {
-        job.n = tt_min_size(n - at, past == 1 && targets == 1 ? n : BLOCK / p->element);
-        const size_t bytes = job.n * p->element;
-        job.out = past > 0 ? (void *)host->target[0] : block;
-        job.out2 = past > 1 ? host->target[1] : NULL;
-        tt_reduce(&job);
-        for (int i = 2; i < past; i++)
-            memcpy(host->target[i], job.out, bytes);
-        for (int i = past; i < targets; i++)
-            tt_copy_past_cache(host->target[i], job.out, bytes);
-        for (int i = 0; i < host->locals; i++)
-            host->operand[i].data = (const char *)host->operand[i].data + bytes;
-        for (int i = 0; i < targets; i++)
-            host->target[i] += bytes;
+    if (targets == 0 || (past == 0 && sum_past_cache(host, &job, targets)))
+        return;
+    const size_t most = past == 1 && targets == 1 ? n : BLOCK / p->element;
+    for (size_t left = n; left > 0; left -= job.n) {
+        job.n = tt_min_size(left, most);
+        sum_block(host, &job, targets, past);
     }
     if (past < targets)
         tt_copy_past_cache_end();

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cases. A buffer of a lane begins behind a painted border, at an offset that may be odd. Contents
+ * Cases. A buffer of a lane begins behind a painted border, at an offset that may be odd. It is
+ * filled, and looked at, in the lane's shadow (a GPU's memory is out of the host's reach). Contents
  * of `in` are ref_value() of this rank, whatever the kind; what `out` must hold follows from the
  * kind's definition in coll.h, element by element (expected()).
  */
 #include "coll_case.h"
+#include "tt_memory.h"
 
 enum { BORDER = 128, PAINT = 0xe7 };
 
@@ -23,17 +25,19 @@ bool lanes_create(tt_rank *r, size_t bytes, lane lanes[LANES])
         tt_say(r, "tutti_alloc: %s", tutti_last_error());
         return false;
     }
-    unsigned char *plain = malloc(bytes * LANES);
+    unsigned char *plain = tt_plain_alloc(r->ctx, bytes * LANES), *shadow = malloc(bytes * LANES);
     for (size_t i = 0; i < LANES; i++)
-        lanes[i] = (lane){(unsigned char *)registered + i * bytes, plain + i * bytes, bytes};
-    return plain != NULL;
+        lanes[i] = (lane){(unsigned char *)registered + i * bytes, plain + i * bytes,
+                          shadow + i * bytes, bytes};
+    return plain != NULL && shadow != NULL;
 }
 
 void lanes_destroy(tt_rank *r, lane lanes[LANES])
 {
     if (tutti_free(r->comm, lanes[0].registered) != TUTTI_OK)
         tt_say(r, "tutti_free: %s", tutti_last_error());
-    free(lanes[0].plain);
+    tt_plain_free(r->ctx, lanes[0].plain);
+    free(lanes[0].shadow);
 }
 
 /* Elements that a sends to b, or that r gives or gets, in v-variants. */
@@ -99,12 +103,38 @@ static unsigned char *area_of(const coll_case *c, const team *t, const lane *l, 
     return (registered ? l->registered : l->plain) + (size_t)which * l->bytes / 2;
 }
 
+/* The place in the lane's shadow of an address in one of the case's areas. */
+static unsigned char *shadow_of(const coll_case *c, const team *t, const lane *l,
+                                const unsigned char *at)
+{
+    size_t half = l->bytes / 2;
+    for (size_t i = 0; i < 2; i++) {
+        const unsigned char *area = area_of(c, t, l, (int)i);
+        if (at >= area && at < area + half)
+            return l->shadow + i * half + (at - area);
+    }
+    return NULL;
+}
+
+static int shift_of(const coll_case *c, const team *t)
+{
+    int element = (int)tutti_dtype_size(c->dtype);
+    return tt_on_gpu(t->comm->ctx) ? c->shift / element * element : c->shift;
+}
+
+/* NCCL's sums follow no order. */
+static ref_values values_of(const coll_case *c, const team *t)
+{
+    bool any_order = tt_on_gpu(t->comm->ctx) && !t->reproducible && tt_is_reduction(c->kind);
+    return any_order && c->values == REF_ROUGH ? REF_EXACT : c->values;
+}
+
 static buffers buffers_of(const coll_case *c, const team *t, const lane *l)
 {
     buffers b = {.in_n = in_elements(c, t), .out_n = out_elements(c, t)};
     size_t element = tutti_dtype_size(c->dtype);
     for (int i = 0; i < 2; i++)
-        b.area[i] = area_of(c, t, l, i) + BORDER + c->shift;
+        b.area[i] = area_of(c, t, l, i) + BORDER + shift_of(c, t);
     b.in = b.area[0];
     b.out = b.area[1];
     bool root = t->rank == c->root;
@@ -126,13 +156,16 @@ static buffers buffers_of(const coll_case *c, const team *t, const lane *l)
     return b;
 }
 
-static void fill(const coll_case *c, const team *t, const lane *l, const buffers *b)
+static tutti_status fill(const coll_case *c, const team *t, const lane *l, const buffers *b)
 {
-    size_t element = tutti_dtype_size(c->dtype);
-    for (int i = 0; i < 2; i++)
-        memset(area_of(c, t, l, i), PAINT, l->bytes / 2);
+    size_t element = tutti_dtype_size(c->dtype), half = l->bytes / 2;
+    memset(l->shadow, PAINT, l->bytes);
+    unsigned char *in = shadow_of(c, t, l, b->in);
     for (size_t i = 0; i < b->in_n; i++)
-        ref_value(c->seed, t->world[t->rank], i, c->dtype, c->values, b->in + i * element);
+        ref_value(c->seed, t->world[t->rank], i, c->dtype, values_of(c, t), in + i * element);
+    for (size_t i = 0; i < 2; i++)
+        TT_TRY(tt_put(t->comm->ctx, area_of(c, t, l, (int)i), l->shadow + i * half, half));
+    return TUTTI_OK;
 }
 
 static tutti_status issue_p2p(const coll_case *c, const team *t, const buffers *b, tutti_stream s)
@@ -199,7 +232,7 @@ static tutti_status issue_on(const coll_case *c, const team *t, const buffers *b
 tutti_status case_issue(const coll_case *c, const team *t, const lane *l, tutti_stream stream)
 {
     buffers b = buffers_of(c, t, l);
-    fill(c, t, l, &b);
+    TT_TRY(fill(c, t, l, &b));
     return issue_on(c, t, &b, stream);
 }
 
@@ -247,9 +280,9 @@ static void expected(const coll_case *c, const team *t, size_t i, unsigned char 
     size_t index;
     source_of(c, t, i, &member, &index);
     if (member < 0)
-        ref_reduced(t, c->seed, index, c->dtype, c->op, c->values, element);
+        ref_reduced(t, c->seed, index, c->dtype, c->op, values_of(c, t), element);
     else
-        ref_value(c->seed, t->world[member], index, c->dtype, c->values, element);
+        ref_value(c->seed, t->world[member], index, c->dtype, values_of(c, t), element);
 }
 
 static const char *const memory_names[] = {"plain", "registered", "mixed"};
@@ -289,18 +322,30 @@ static bool check_borders(tt_rank *r, const coll_case *c, const team *t, const l
                           const buffers *b)
 {
     size_t element = tutti_dtype_size(c->dtype), half = l->bytes / 2;
-    const unsigned char *in = b->in, *out = b->out;
+    const unsigned char *in = shadow_of(c, t, l, b->in), *out = shadow_of(c, t, l, b->out);
     size_t in_bytes = b->in_n * element, out_bytes = b->out_n * element;
-    if (out < b->area[1] - BORDER - c->shift || out >= b->area[1] + half - BORDER - c->shift) {
-        in = b->area[0]; /* in place: one area holds both */
+    const unsigned char *area[2] = {l->shadow, l->shadow + half};
+    if (out < area[1] || out >= area[1] + half) {
+        in = shadow_of(c, t, l, b->area[0]); /* in place: one area holds both */
         in_bytes = in_bytes > out_bytes ? in_bytes : out_bytes;
-        out = b->area[1];
+        out = area[1];
         out_bytes = 0;
     }
-    if (!painted(area_of(c, t, l, 0), half, in, in_bytes))
+    if (!painted(area[0], half, in, in_bytes))
         return differs(r, c, t, "border of `in`", 0);
-    return painted(area_of(c, t, l, 1), half, out, out_bytes) ||
-           differs(r, c, t, "border of `out`", 0);
+    return painted(area[1], half, out, out_bytes) || differs(r, c, t, "border of `out`", 0);
+}
+
+static bool fetch(tt_rank *r, const coll_case *c, const team *t, const lane *l)
+{
+    size_t half = l->bytes / 2;
+    for (size_t i = 0; i < 2; i++)
+        if (tt_get(t->comm->ctx, l->shadow + i * half, area_of(c, t, l, (int)i), half) !=
+            TUTTI_OK) {
+            tt_say(r, "cannot read the result: %s", tutti_last_error());
+            return false;
+        }
+    return true;
 }
 
 bool case_check(tt_rank *r, const coll_case *c, const team *t, const lane *l)
@@ -309,14 +354,17 @@ bool case_check(tt_rank *r, const coll_case *c, const team *t, const lane *l)
     size_t element = tutti_dtype_size(c->dtype);
     unsigned char want[8];
     bool in_place = b.out < b.area[0] + l->bytes / 2 && b.out >= b.area[0];
+    if (!fetch(r, c, t, l))
+        return false;
+    const unsigned char *in = shadow_of(c, t, l, b.in), *out = shadow_of(c, t, l, b.out);
     for (size_t i = 0; i < b.out_n; i++) {
         expected(c, t, i, want);
-        if (memcmp(want, b.out + i * element, element) != 0)
+        if (memcmp(want, out + i * element, element) != 0)
             return differs(r, c, t, "element", i);
     }
     for (size_t i = 0; i < b.in_n && (!in_place || b.out_n == 0); i++) {
-        ref_value(c->seed, t->world[t->rank], i, c->dtype, c->values, want);
-        if (memcmp(want, b.in + i * element, element) != 0)
+        ref_value(c->seed, t->world[t->rank], i, c->dtype, values_of(c, t), want);
+        if (memcmp(want, in + i * element, element) != 0)
             return differs(r, c, t, "element of `in`", i);
     }
     return check_borders(r, c, t, l, &b);

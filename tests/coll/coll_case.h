@@ -29,7 +29,8 @@ typedef struct coll_case {
 } coll_case;
 
 typedef struct lane {
-    unsigned char *registered, *plain;
+    unsigned char *registered, *plain; /* where the backend wants them */
+    unsigned char *shadow; /* host memory: what is put there, and what comes back */
     size_t bytes; /* of each */
 } lane;
 
@@ -41,7 +42,8 @@ void lanes_destroy(tt_rank *r, lane lanes[LANES]);
 coll_case case_random(tt_rng *rng, const team *t, size_t lane_bytes, size_t chunk_bytes);
 void case_text(const coll_case *c, const team *t, char *buf, size_t cap);
 
-/* Fills the buffers and issues the call. */
+/* Fills the buffers and issues the call. On GPUs sums that follow no order are made of exact
+ * values, and pointers are aligned to their elements. */
 tutti_status case_issue(const coll_case *c, const team *t, const lane *l, tutti_stream stream);
 /* After it is done: compares; false has told what differs. */
 bool case_check(tt_rank *r, const coll_case *c, const team *t, const lane *l);

@@ -6,6 +6,7 @@
 #include "coll_random.h"
 
 #include "coll_case.h"
+#include "tt_memory.h"
 
 enum { PARTS = 3, LANE = 65536 };
 
@@ -98,6 +99,7 @@ void random_calls(tt_rank *r, const random_world *w)
     tutti_stream streams[3] = {{0}, {0}, {0}};
     if (!lanes_create(r, LANE, lanes) || !make_teams(r, w->nodes, &rng, teams))
         return;
+    TT_EXPECT_OK(r, tt_first_stream(r->ctx, &streams[0]));
     for (int i = 1; i < 3 && !w->inline_only; i++)
         TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "random", 0, &streams[i]));
     for (long i = 0; i < w->batches; i++)
@@ -105,8 +107,8 @@ void random_calls(tt_rank *r, const random_world *w)
             tutti_abort(r->ctx, 1, r->message);
     for (int part = 1; part <= PARTS; part++)
         tutti_comm_destroy(teams[part].comm);
-    tutti_stream_destroy(r->ctx, streams[1]);
-    tutti_stream_destroy(r->ctx, streams[2]);
+    for (int i = 0; i < 3; i++)
+        tutti_stream_destroy(r->ctx, streams[i]);
     lanes_destroy(r, lanes);
 }
 

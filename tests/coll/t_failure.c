@@ -5,6 +5,7 @@
  * contexts at once, while slower ranks are still in the middle of a call: sanitizers watch.
  */
 #include "coll_case.h"
+#include "tt_memory.h"
 #include "core/clock.h"
 
 enum { LANE = 65536, ROUNDS = 16 };
@@ -61,7 +62,8 @@ static void body(tt_rank *r)
     }
     for (int i = 1; i < 3; i++)
         tutti_stream_destroy(r->ctx, streams[i]);
-    free(lanes[0].plain);
+    tt_plain_free(r->ctx, lanes[0].plain);
+    free(lanes[0].shadow);
     r->ctx = NULL;
 }
 

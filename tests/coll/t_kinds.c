@@ -6,12 +6,20 @@
  */
 #include "coll_case.h"
 #include "core/hash.h"
+#include "tt_memory.h"
 
 enum { LANE = 16384, CHUNK = 1024 };
 
 static bool run_case(tt_rank *r, const coll_case *c, const team *t, const lane *l)
 {
-    if (case_issue(c, t, l, (tutti_stream){0}) == TUTTI_OK)
+    tutti_stream s;
+    tutti_status status = tt_first_stream(r->ctx, &s);
+    if (status == TUTTI_OK)
+        status = case_issue(c, t, l, s);
+    if (status == TUTTI_OK)
+        status = tutti_stream_sync(r->ctx, s);
+    tutti_stream_destroy(r->ctx, s);
+    if (status == TUTTI_OK)
         return case_check(r, c, t, l);
     tt_say(r, "%s", tutti_last_error());
     return false;
@@ -106,7 +114,7 @@ static void hash_body(tt_rank *r)
     one_run *run = r->arg;
     lane lanes[LANES];
     team t;
-    tutti_stream s = {0};
+    tutti_stream s;
     coll_case c = {.kind = TT_ALL_REDUCE,
                    .dtype = TUTTI_BFLOAT16,
                    .op = TUTTI_AVG,
@@ -117,15 +125,13 @@ static void hash_body(tt_rank *r)
     if (!lanes_create(r, LANE, lanes))
         return;
     make_team(r, run->nodes, run->reproducible, &t);
-    if (run->stream)
-        TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "s", 0, &s));
+    TT_EXPECT_OK(r, run->stream ? tutti_stream_create(r->ctx, "s", 0, &s)
+                                : tt_first_stream(r->ctx, &s));
     TT_EXPECT_OK(r, case_issue(&c, &t, &lanes[0], s));
     TT_EXPECT_OK(r, tutti_stream_sync(r->ctx, s));
     case_check(r, &c, &t, &lanes[0]);
-    if (r->rank == 0) {
-        unsigned char *area = run->memory == MEM_PLAIN ? lanes[0].plain : lanes[0].registered;
-        run->hash = tt_hash64(area + LANE / 2, LANE / 2, 0);
-    }
+    if (r->rank == 0)
+        run->hash = tt_hash64(lanes[0].shadow + LANE / 2, LANE / 2, 0);
     tutti_stream_destroy(r->ctx, s);
     tutti_comm_destroy(t.comm);
     lanes_destroy(r, lanes);

@@ -276,6 +276,7 @@ static void cuda_close(tt_device *base)
     }
     if (dev->service != NULL)
         end_stream(dev, dev->service);
+    tt_cuda_events_free(dev);
     free(dev->streams);
     pthread_mutex_destroy(&dev->lock);
     free(dev);

@@ -18,7 +18,8 @@ typedef struct tt_cuda {
     char pci[TT_CUDA_PCI_MAX]; /* "0000:07:00.0" */
     char id[TT_DEVICE_ID_MAX]; /* "GPU-..." or, of an instance, "MIG-..." */
     int priority_least, priority_most;
-    pthread_mutex_t lock; /* of the list of streams */
+    pthread_mutex_t lock; /* of the list of streams, and of idle events */
+    tt_event *idle[2]; /* events given back, without and with timing */
     cudaStream_t *streams; /* made here */
     size_t nstreams, cap;
     cudaStream_t service; /* work of the library's own, off the hot path */
@@ -61,6 +62,7 @@ tutti_status tt_cuda_describe(int ordinal, char pci_out[TT_CUDA_PCI_MAX],
 /* The slots of tt_device_ops in cuda_event.c and cuda_memory.c. */
 tutti_status tt_cuda_event_create(tt_device *dev, bool timing, tt_event **out);
 void tt_cuda_event_destroy(tt_device *dev, tt_event *event);
+void tt_cuda_events_free(tt_cuda *dev); /* the idle ones, when all streams are drained */
 tutti_status tt_cuda_event_record(tt_device *dev, tt_event *event, tutti_stream stream);
 tutti_status tt_cuda_event_wait(tt_device *dev, tt_event *event, tutti_stream stream);
 tutti_status tt_cuda_event_query(tt_device *dev, tt_event *event, bool *passed_out);

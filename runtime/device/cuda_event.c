@@ -9,13 +9,30 @@ struct tt_event {
     cudaEvent_t event;
     bool timing;
     _Atomic bool recorded;
+    tt_event *next; /* idle */
 };
+
+static tt_event *take_idle(tt_cuda *dev, bool timing)
+{
+    pthread_mutex_lock(&dev->lock);
+    tt_event *event = dev->idle[timing];
+    if (event != NULL)
+        dev->idle[timing] = event->next;
+    pthread_mutex_unlock(&dev->lock);
+    if (event != NULL)
+        atomic_store_explicit(&event->recorded, false, memory_order_relaxed);
+    return event;
+}
 
 tutti_status tt_cuda_event_create(tt_device *base, bool timing, tt_event **out)
 {
-    const tt_cuda *dev = tt_cuda_of(base);
+    tt_cuda *dev = tt_cuda_of(base);
     tt_cuda_visit visit;
-    tt_event *event;
+    tt_event *event = take_idle(dev, timing);
+    if (event != NULL) {
+        *out = event;
+        return TUTTI_OK;
+    }
     TT_TRY(tt_calloc(1, sizeof *event, &event));
     event->timing = timing;
     tutti_status status = tt_cuda_enter(dev, &visit);
@@ -34,19 +51,30 @@ free_event:
     return status;
 }
 
+/* A stream may still wait for it: it is kept, and recorded anew for whoever asks for an event next;
+ * a wait is for the record that stood when it was queued. Events are costly to make besides. */
 void tt_cuda_event_destroy(tt_device *base, tt_event *event)
 {
-    const tt_cuda *dev = tt_cuda_of(base);
-    tt_cuda_visit visit;
+    tt_cuda *dev = tt_cuda_of(base);
     if (event == NULL)
         return;
-    if (tt_cuda_enter(dev, &visit) == TUTTI_OK) {
-        cudaError_t error = cudaEventDestroy(event->event);
-        tt_cuda_leave(dev, &visit);
-        if (error != cudaSuccess)
-            tt_log_debug(TT_DEV, "cudaEventDestroy: %s", cudaGetErrorString(error));
-    }
-    free(event);
+    pthread_mutex_lock(&dev->lock);
+    event->next = dev->idle[event->timing];
+    dev->idle[event->timing] = event;
+    pthread_mutex_unlock(&dev->lock);
+}
+
+void tt_cuda_events_free(tt_cuda *dev)
+{
+    for (int timing = 0; timing < 2; timing++)
+        while (dev->idle[timing] != NULL) {
+            tt_event *event = dev->idle[timing];
+            dev->idle[timing] = event->next;
+            cudaError_t error = cudaEventDestroy(event->event);
+            if (error != cudaSuccess)
+                tt_log_debug(TT_DEV, "cudaEventDestroy: %s", cudaGetErrorString(error));
+            free(event);
+        }
 }
 
 tutti_status tt_cuda_event_record(tt_device *base, tt_event *event, tutti_stream stream)

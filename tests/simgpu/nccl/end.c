@@ -156,16 +156,26 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 }
 SN_ALIAS(ncclCommDestroy);
 
+/* What was put off for other communicators as well is put on their streams now. */
 static void drop_job(ncclComm_t comm)
 {
     sn_job *job = comm->job;
     if (job == NULL)
         return;
     comm->job = NULL;
-    if (job->made != NULL && job->made != comm)
+    if (job->n_comms > 1) {
+        job->delay = 0;
+        job->poll(job);
+    }
+    for (size_t i = 0; i < job->n_comms; i++) {
+        job->comms[i]->job = NULL;
+        job->comms[i]->async = ncclSuccess;
+    }
+    if (job->made != NULL)
         job->made->job = NULL;
-    if (job->comm != comm)
-        job->comm->job = NULL;
+    job->comm->job = NULL;
+    sn_plan_drop(job->plans);
+    free(job->comms);
     free(job);
 }
 

@@ -72,36 +72,53 @@ SN_ALIAS(ncclGroupStart);
 
 /* ---- the end ---- */
 
+static ncclResult_t enqueue_all(sn_plan *plans)
+{
+    ncclResult_t result = ncclSuccess;
+    while (plans != NULL) {
+        sn_plan *plan = plans;
+        plans = plan->next;
+        plan->next = NULL;
+        ncclResult_t one = sn_plan_enqueue(plan);
+        result = result == ncclSuccess ? one : result;
+    }
+    return result;
+}
+
 static bool launch_poll(sn_job *job)
 {
-    if (job->delay > 0 || job->plan == NULL)
+    if (job->delay > 0 || job->plans == NULL)
         return true; /* sn_job_poll counts down first: the launch is the last thing */
-    job->result = sn_plan_enqueue(job->plan);
-    job->plan = NULL;
+    sn_plan *plans = job->plans;
+    job->plans = NULL;
+    job->result = enqueue_all(plans);
     return true;
 }
 
-static ncclResult_t put_off(sn_plan *plan)
+/* All of the group waits, so that its communicators keep their order. */
+static ncclResult_t put_off(sn_plan *plans)
 {
-    sn_job *job = sn_job_new("a group", plan->comm);
+    size_t n = 0;
+    sn_job *job = sn_job_new("a group", plans->comm);
+    for (const sn_plan *p = plans; p != NULL; p = p->next)
+        n++;
     job->poll = launch_poll;
-    job->plan = plan;
-    plan->comm->job = job;
-    plan->comm->async = ncclInProgress;
+    job->plans = plans;
+    job->comms = malloc(n * sizeof(ncclComm_t));
+    if (job->comms == NULL)
+        sg_fatal("memory", "out of memory for a group of %zu communicators", n);
+    for (sn_plan *p = plans; p != NULL; p = p->next) {
+        job->comms[job->n_comms++] = p->comm;
+        p->comm->job = job;
+        p->comm->async = ncclInProgress;
+    }
     return ncclInProgress;
-}
-
-static ncclResult_t launch_of(ncclComm_t comm, const sn_task *tasks, size_t n)
-{
-    sn_plan *plan = sn_plan_make(comm, tasks, n);
-    if (!comm->blocking && sg_random("nccl put off") % 2 == 0)
-        return put_off(plan);
-    return sn_plan_enqueue(plan);
 }
 
 static ncclResult_t launch_all(sn_task *tasks, size_t n)
 {
-    ncclResult_t result = ncclSuccess;
+    sn_plan *plans = NULL, **last = &plans;
+    bool blocking = false;
     sn_task *of_comm = malloc(n * sizeof(*of_comm));
     if (of_comm == NULL)
         sg_fatal("memory", "out of memory for a group of %zu calls", n);
@@ -115,12 +132,14 @@ static ncclResult_t launch_all(sn_task *tasks, size_t n)
                 of_comm[m++] = tasks[k];
                 tasks[k].comm = NULL;
             }
-        ncclResult_t one = launch_of(comm, of_comm, m);
-        if (one != ncclSuccess && (result == ncclSuccess || result == ncclInProgress))
-            result = one;
+        *last = sn_plan_make(comm, of_comm, m);
+        last = &(*last)->next;
+        blocking = blocking || comm->blocking;
     }
     free(of_comm);
-    return result;
+    if (!blocking && sg_random("nccl put off") % 2 == 0)
+        return put_off(plans);
+    return enqueue_all(plans);
 }
 
 static ncclResult_t end_of_group(sn_group *g)

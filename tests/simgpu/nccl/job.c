@@ -54,13 +54,28 @@ static void explain(void *arg, char *buf, size_t cap)
         }
 }
 
+static void settle(ncclComm_t comm, ncclResult_t result)
+{
+    comm->job = NULL;
+    comm->async = result;
+    if (comm->state == SN_STARTING && result == ncclSuccess)
+        comm->state = SN_READY;
+}
+
 static ncclResult_t finish(sn_job *job)
 {
     ncclResult_t result = job->result;
-    ncclComm_t told = job->made != NULL ? job->made : job->comm;
-    told->async = result;
-    if (told->state == SN_STARTING && result == ncclSuccess)
-        told->state = SN_READY;
+    if (job->made != NULL) {
+        settle(job->made, result);
+        if (job->comm != job->made && job->comm->job == job)
+            settle(job->comm, ncclSuccess);
+    } else {
+        settle(job->comm, result);
+    }
+    for (size_t i = 0; i < job->n_comms; i++)
+        if (job->comms[i]->job == job)
+            settle(job->comms[i], result);
+    free(job->comms);
     free(job);
     return result;
 }
@@ -114,15 +129,8 @@ ncclResult_t sn_jobs_run(sn_job *jobs)
 static void advance(ncclComm_t comm)
 {
     sn_job *job = comm->job;
-    if (job == NULL || !sn_job_poll(job))
-        return;
-    if (job->made != NULL)
-        job->made->job = NULL;
-    if (job->comm->job == job) {
-        job->comm->job = NULL;
-        job->comm->async = ncclSuccess;
-    }
-    finish(job);
+    if (job != NULL && sn_job_poll(job))
+        finish(job);
 }
 
 /* A lost GPU is seen on its own communicators, and by the peers as a remote error. */

@@ -141,6 +141,15 @@ static void plan_release(void *arg)
     free(plan);
 }
 
+void sn_plan_drop(sn_plan *plans)
+{
+    while (plans != NULL) {
+        sn_plan *plan = plans;
+        plans = plan->next;
+        plan_release(plan);
+    }
+}
+
 /* A launch of a graph that holds this plan. */
 static void *plan_again(void *arg)
 {
@@ -180,12 +189,18 @@ static size_t plan_ranges(const sn_plan *plan, sg_range *ranges)
     return n;
 }
 
-static bool first_of_stream(const sn_plan *plan, size_t i)
+/* The plan's streams, each once, the first one first. */
+static size_t streams_of(const sn_plan *plan, sg_stream **streams)
 {
-    for (size_t k = 0; k < i; k++)
-        if (plan->tasks[k].stream == plan->tasks[i].stream)
-            return false;
-    return true;
+    size_t n = 0;
+    for (size_t i = 0; i < plan->n; i++) {
+        size_t k = 0;
+        while (k < n && streams[k] != plan->tasks[i].stream)
+            k++;
+        if (k == n)
+            streams[n++] = plan->tasks[i].stream;
+    }
+    return n;
 }
 
 /* Makes `later` wait for what is on `earlier` now. */
@@ -197,14 +212,10 @@ static int follow(sg_stream *later, sg_stream *earlier)
     return error;
 }
 
-static int join_streams(const sn_plan *plan, bool before)
+static int join_streams(sg_stream *const *streams, size_t n, bool before)
 {
-    sg_stream *main = plan->tasks[0].stream;
-    for (size_t i = 1; i < plan->n; i++) {
-        sg_stream *other = plan->tasks[i].stream;
-        if (!first_of_stream(plan, i))
-            continue;
-        int error = before ? follow(main, other) : follow(other, main);
+    for (size_t i = 1; i < n; i++) {
+        int error = before ? follow(streams[0], streams[i]) : follow(streams[i], streams[0]);
         if (error != SG_OK)
             return error;
     }
@@ -231,14 +242,16 @@ ncclResult_t sn_plan_enqueue(sn_plan *plan)
              (unsigned long long)(sn_is_p2p(first->kind) ? comm->sent[first->peer] : comm->issued) +
                  1,
              plan->n > 1 ? " and others of a group" : "", comm->name);
-    sg_range *ranges = malloc((3 * plan->n + 1) * sizeof(*ranges));
-    if (ranges == NULL)
+    sg_range *ranges = malloc(3 * plan->n * sizeof(*ranges));
+    sg_stream **streams = malloc(plan->n * sizeof(sg_stream *));
+    if (ranges == NULL || streams == NULL)
         sg_fatal("memory", "out of memory for %zu ranges", 3 * plan->n);
+    size_t n_streams = streams_of(plan, streams);
     int status;
     plan->captured = sg_capture_id(first->stream, &status) != 0;
     if (!plan->captured)
         doom(plan);
-    int error = join_streams(plan, true);
+    int error = join_streams(streams, n_streams, true);
     if (error == SG_OK) {
         if (plan->captured)
             comm->captured++;
@@ -259,8 +272,9 @@ ncclResult_t sn_plan_enqueue(sn_plan *plan)
         if (error != SG_OK)
             plan_release(plan);
         else
-            error = join_streams(plan, false);
+            error = join_streams(streams, n_streams, false); /* the plan may be over and gone */
     }
+    free(streams);
     free(ranges);
     if (error != SG_OK)
         return sn_error(comm, ncclUnhandledCudaError, "%s: Cuda failure %d", label, error);

@@ -254,7 +254,9 @@ typedef struct sn_job {
     int delay;
     int exclude[SN_RANKS], n_exclude;
     sn_token where;
-    struct sn_plan *plan; /* put off: the launch */
+    struct sn_plan *plans; /* put off: what a group launches, in order */
+    ncclComm_t *comms; /* theirs */
+    size_t n_comms;
     void *ptr; /* window */
     size_t bytes;
     ncclWindow_t *win;
@@ -270,7 +272,7 @@ bool sn_job_poll(sn_job *job); /* with the delays; true: over, and freed */
 /* ---- groups and plans ---- */
 
 typedef struct sn_plan {
-    struct sn_plan *next; /* launched and not over */
+    struct sn_plan *next; /* of its group; then of those launched and not over */
     ncclComm_t comm;
     size_t n;
     sn_task *tasks;
@@ -285,6 +287,7 @@ void sn_group_at_exit(void);
 /* The tasks of one group and communicator. */
 sn_plan *sn_plan_make(ncclComm_t comm, const sn_task *tasks, size_t n);
 ncclResult_t sn_plan_enqueue(sn_plan *plan); /* takes it */
+void sn_plan_drop(sn_plan *plans); /* a list, never enqueued */
 
 /* ---- data ---- */
 

@@ -122,11 +122,23 @@ static int shift_of(const coll_case *c, const team *t)
     return tt_on_gpu(t->comm->ctx) ? c->shift / element * element : c->shift;
 }
 
-/* NCCL's sums follow no order. */
+/* NCCL's sums follow no order, and its averages divide before they add. */
+static bool any_order(const coll_case *c, const team *t)
+{
+    return tt_on_gpu(t->comm->ctx) && !t->reproducible && tt_is_reduction(c->kind);
+}
+
 static ref_values values_of(const coll_case *c, const team *t)
 {
-    bool any_order = tt_on_gpu(t->comm->ctx) && !t->reproducible && tt_is_reduction(c->kind);
-    return any_order && c->values == REF_ROUGH ? REF_EXACT : c->values;
+    if (any_order(c, t) && c->op == TUTTI_PROD)
+        return REF_POWERS;
+    return any_order(c, t) && c->values == REF_ROUGH ? REF_EXACT : c->values;
+}
+
+static tutti_op op_of(const coll_case *c, const team *t)
+{
+    bool exact = (t->size & (t->size - 1)) == 0;
+    return c->op == TUTTI_AVG && any_order(c, t) && !exact ? TUTTI_SUM : c->op;
 }
 
 static buffers buffers_of(const coll_case *c, const team *t, const lane *l)
@@ -194,7 +206,7 @@ static tutti_status issue_v(const coll_case *c, const team *t, const buffers *b,
         receives[i] = count_of(c, i, row);
     }
     if (c->kind == TT_REDUCE_SCATTER)
-        return tutti_reduce_scatterv(t->comm, b->in, b->out, counts, c->dtype, c->op, s);
+        return tutti_reduce_scatterv(t->comm, b->in, b->out, counts, c->dtype, op_of(c, t), s);
     if (c->kind == TT_ALL_GATHER)
         return tutti_all_gatherv(t->comm, b->in, b->out, counts, c->dtype, s);
     return tutti_all_to_allv(t->comm, b->in, counts, b->out, receives, c->dtype, s);
@@ -207,9 +219,9 @@ static tutti_status issue_on(const coll_case *c, const team *t, const buffers *b
         return issue_v(c, t, b, s);
     switch (c->kind) {
     case TT_ALL_REDUCE:
-        return tutti_all_reduce(t->comm, b->in, b->out, c->n, c->dtype, c->op, s);
+        return tutti_all_reduce(t->comm, b->in, b->out, c->n, c->dtype, op_of(c, t), s);
     case TT_REDUCE_SCATTER:
-        return tutti_reduce_scatter(t->comm, b->in, b->out, c->n, c->dtype, c->op, s);
+        return tutti_reduce_scatter(t->comm, b->in, b->out, c->n, c->dtype, op_of(c, t), s);
     case TT_ALL_GATHER:
         return tutti_all_gather(t->comm, b->in, b->out, c->n, c->dtype, s);
     case TT_BROADCAST:
@@ -217,7 +229,7 @@ static tutti_status issue_on(const coll_case *c, const team *t, const buffers *b
                                c->n, c->dtype, c->root, s);
     case TT_REDUCE:
         return tutti_reduce(t->comm, b->in, root ? b->out : NULL, c->n,
-                            (tutti_reduction){c->dtype, c->op}, c->root, s);
+                            (tutti_reduction){c->dtype, op_of(c, t)}, c->root, s);
     case TT_GATHER:
         return tutti_gather(t->comm, b->in, root ? b->out : NULL, c->n, c->dtype, c->root, s);
     case TT_SCATTER:
@@ -280,7 +292,7 @@ static void expected(const coll_case *c, const team *t, size_t i, unsigned char 
     size_t index;
     source_of(c, t, i, &member, &index);
     if (member < 0)
-        ref_reduced(t, c->seed, index, c->dtype, c->op, values_of(c, t), element);
+        ref_reduced(t, c->seed, index, c->dtype, op_of(c, t), values_of(c, t), element);
     else
         ref_value(c->seed, t->world[member], index, c->dtype, values_of(c, t), element);
 }

@@ -135,6 +135,8 @@ void ref_value(uint64_t seed, int rank, size_t index, tutti_dtype dtype, ref_val
         v.u = bits;
     } else if (values == REF_EXACT) {
         v.d = (double)(bits % 9) - 4;
+    } else if (values == REF_POWERS) {
+        v.d = (bits & 1 ? 1 : -1) * (bits & 2 ? 1 : 0.5);
     } else if (values == REF_PRODUCT) {
         v.d = (bits & 1 ? 1 : -1) * (0.75 + (double)(bits >> 40) / (1 << 25));
     } else {

@@ -22,8 +22,8 @@ typedef struct team {
 /* Node of each world rank from TUTTI_NODES' text; NULL: all on one. */
 void ref_nodes(const char *nodes, int n, int *node_out);
 
-/* How values are made: exact ones give the same sum in any order. */
-typedef enum ref_values { REF_EXACT, REF_ROUGH, REF_PRODUCT } ref_values;
+/* How values are made: exact ones give the same sum, powers the same product, in any order. */
+typedef enum ref_values { REF_EXACT, REF_ROUGH, REF_PRODUCT, REF_POWERS } ref_values;
 
 /* Element `index` of the buffer that world rank `rank` contributes under `seed`. */
 void ref_value(uint64_t seed, int rank, size_t index, tutti_dtype dtype, ref_values values,

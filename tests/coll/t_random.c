@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random calls of thread ranks. t_coll_random [batches of each layout [first seed]] */
+/* Random calls of thread ranks. t_coll_random [batches of each layout [first seed [ranks
+ * [nodes]]]]: with ranks, on that one layout only. */
 #include "coll_random.h"
 
 typedef struct layout_case {
@@ -22,6 +23,7 @@ static const char *const switches[][4] = {
 
 static long batches = 28; /* of each of the layouts: about 1000 calls in all */
 static uint64_t first_seed = 1;
+static layout_case only = {0, NULL, "4K"};
 
 static void body(tt_rank *r)
 {
@@ -40,8 +42,9 @@ static void choose_switches(uint64_t turn)
 static void random_layouts(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
-        const layout_case *at = &layouts[i];
+    size_t n = only.ranks > 0 ? 1 : sizeof layouts / sizeof layouts[0];
+    for (size_t i = 0; i < n; i++) {
+        const layout_case *at = only.ranks > 0 ? &only : &layouts[i];
         char *unit;
         random_world w = {.nodes = at->nodes,
                           .chunk_bytes = strtoul(at->chunk, &unit, 10),
@@ -62,5 +65,9 @@ int main(int argc, char **argv)
         batches = strtol(argv[1], NULL, 10);
     if (argc > 2)
         first_seed = strtoull(argv[2], NULL, 10);
+    if (argc > 3)
+        only.ranks = (int)strtol(argv[3], NULL, 10);
+    if (argc > 4)
+        only.nodes = argv[4];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

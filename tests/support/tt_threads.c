@@ -1,13 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tt_test.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 enum { MAX_RANKS = 64 };
 
+/* Which of TUTTI_NODES' nodes the rank is on: "2x4", "3,1". */
+static int node_of(const char *nodes, int rank)
+{
+    int count, each, node = 0;
+    if (nodes == NULL)
+        return 0;
+    if (sscanf(nodes, "%dx%d", &count, &each) == 2)
+        return rank / each;
+    for (const char *at = nodes; *at != '\0'; node++) {
+        char *end;
+        rank -= (int)strtol(at, &end, 10);
+        if (rank < 0 || end == at)
+            break;
+        at = *end == ',' ? end + 1 : end;
+    }
+    return node;
+}
+
+/* On simulated GPUs (tests/simgpu) each node has a machine of its own: SIMGPU_HOSTS of them. */
+static void play_host(const char *nodes, int rank)
+{
+    void (*play)(int) = NULL;
+    if (getenv("SIMGPU_HOSTS") != NULL)
+        *(void **)&play = dlsym(RTLD_DEFAULT, "sg_thread_host");
+    if (play != NULL)
+        play(node_of(nodes, rank));
+}
+
 typedef struct job {
     tt_body body;
     tt_wrap wrap;
+    const char *nodes;
     tt_rank rank[MAX_RANKS];
 } job;
 
@@ -32,6 +62,7 @@ void tt_say(tt_rank *r, const char *fmt, ...)
 static void *rank_main(void *arg)
 {
     start *s = arg;
+    play_host(s->job->nodes, s->rank->rank);
     if (s->job->wrap != NULL)
         s->job->wrap(s->rank, s->job->body);
     else
@@ -57,6 +88,7 @@ const char *tt_threads_wrapped(int n, const char *nodes, tt_body body, void *arg
     }
     j->body = body;
     j->wrap = wrap;
+    j->nodes = nodes;
     for (int i = 0; i < n; i++) {
         j->rank[i] = (tt_rank){.rank = i, .size = n, .threads = threads, .arg = arg};
         starts[i] = (start){j, &j->rank[i]};

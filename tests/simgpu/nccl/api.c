@@ -234,7 +234,8 @@ SN_ALIAS(ncclCommCount);
 
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 {
-    return ask(comm, "ncclCommCuDevice", comm != NULL ? &comm->device : NULL, device);
+    int visible = comm != NULL ? sg_device_visible(comm->device) : 0;
+    return ask(comm, "ncclCommCuDevice", &visible, device);
 }
 SN_ALIAS(ncclCommCuDevice);
 

@@ -151,7 +151,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
 {
     ncclUniqueId id;
     int before = sg_current_device();
-    if (comms == NULL || n < 1 || n > sg_device_count())
+    if (comms == NULL || n < 1 || n > sg_visible_count())
         return sn_error(NULL, ncclInvalidArgument, "ncclCommInitAll: %d devices", n);
     ncclResult_t result = ncclGetUniqueId(&id);
     if (result == ncclSuccess)
@@ -159,7 +159,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
     if (result != ncclSuccess)
         return result;
     for (int r = 0; r < n; r++) {
-        sg_set_device(devices != NULL ? devices[r] : r);
+        sg_set_device(sg_device_base() + (devices != NULL ? devices[r] : r));
         init_rank(&(init_args){"ncclCommInitAll", n, r, &id, NULL, &comms[r]});
     }
     sg_set_device(before);

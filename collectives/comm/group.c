@@ -46,6 +46,9 @@ tutti_status tt_group_forbid(const char *what)
     tutti_status status =
         tt_fail(TUTTI_ERR_STATE, "%s: not allowed between group_begin and group_end", what);
     tt_group_refuse(status);
+    for (size_t i = 0; i < group.n; i++) /* other ranks may wait for what is dropped */
+        if (group.calls[i].comm->group.size > 1)
+            tt_ctx_fail(group.calls[i].comm->ctx, status);
     return status;
 }
 

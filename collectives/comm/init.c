@@ -108,6 +108,9 @@ tutti_status tutti_finalize(tutti_ctx *ctx)
     char text[TT_ERROR_TEXT_MAX];
     if (ctx == NULL)
         return TUTTI_OK;
+    if (tt_ctx_on_worker(ctx))
+        return tt_fail(TUTTI_ERR_STATE,
+                       "tutti_finalize: called from work on a stream of the context");
     tutti_status status = leave(ctx);
     snprintf(text, sizeof text, "%s", tutti_last_error());
     destroy_comms(ctx);

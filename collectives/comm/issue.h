@@ -35,7 +35,9 @@ static inline bool tt_group_open(void)
 }
 tutti_status tt_group_add(const tt_call *call); /* takes over what it owns */
 void tt_group_refuse(tutti_status status); /* remembers the first error, with its text */
-tutti_status tt_group_forbid(const char *what); /* STATE inside a group */
+/* STATE inside a group, which is dropped; the context fails if it has calls that others may wait
+ * for. */
+tutti_status tt_group_forbid(const char *what);
 void tt_group_forget(tutti_comm *comm); /* it goes: drops its calls, and with them the group */
 
 #endif

@@ -28,19 +28,32 @@ enum { AT_FINALIZE = -2 }; /* the step that tutti_finalize gives to hooks */
 
 static const char hook_key[] = "reducers";
 
-/* The context's live reducers; its own thread alone changes the list. */
+/* The context's live reducers, under the lock of its upper part. */
 typedef struct live_list {
     tutti_reducer *first;
 } live_list;
 
+static pthread_mutex_t *list_lock(tutti_ctx *ctx)
+{
+    return &((tt_upper *)ctx->upper)->lock;
+}
+
+static tutti_reducer *first_live(tutti_ctx *ctx, const live_list *live)
+{
+    pthread_mutex_lock(list_lock(ctx));
+    tutti_reducer *first = live->first;
+    pthread_mutex_unlock(list_lock(ctx));
+    return first;
+}
+
 /* tutti_finalize runs this while communicators are still there, unless the context has failed. */
 static tutti_status destroy_last(tutti_ctx *ctx, void *arg, int64_t step)
 {
-    live_list *live = arg;
+    const live_list *live = arg;
+    tutti_reducer *first;
 
-    (void)ctx;
-    while (step == AT_FINALIZE && live->first != NULL)
-        tutti_reducer_destroy(live->first);
+    while (step == AT_FINALIZE && (first = first_live(ctx, live)) != NULL)
+        tutti_reducer_destroy(first);
     return TUTTI_OK;
 }
 
@@ -61,39 +74,54 @@ static void free_live(void *arg)
     free(live);
 }
 
-static tutti_status enlist(tutti_reducer *red)
+static tutti_status find_list(tutti_ctx *ctx, live_list **live_out)
 {
-    live_list *live = tt_ctx_hook_find(red->ctx, hook_key);
+    live_list *live = tt_ctx_hook_find(ctx, hook_key);
 
     if (live == NULL) {
         tutti_status status;
         TT_TRY(tt_calloc(1, sizeof *live, &live));
-        status = tt_ctx_hook_add(red->ctx, hook_key, destroy_last, free_live, live);
+        status = tt_ctx_hook_add(ctx, hook_key, destroy_last, free_live, live);
         if (status != TUTTI_OK) {
             free(live);
             return status;
         }
     }
-    red->next_live = live->first;
-    if (live->first != NULL)
-        live->first->prev_live = red;
-    live->first = red;
-    red->listed = true;
+    *live_out = live;
     return TUTTI_OK;
+}
+
+static tutti_status enlist(tutti_reducer *red)
+{
+    live_list *live;
+    tutti_status status;
+
+    pthread_mutex_lock(list_lock(red->ctx));
+    status = find_list(red->ctx, &live);
+    if (status == TUTTI_OK) {
+        red->next_live = live->first;
+        if (live->first != NULL)
+            live->first->prev_live = red;
+        live->first = red;
+        red->listed = true;
+    }
+    pthread_mutex_unlock(list_lock(red->ctx));
+    return status;
 }
 
 static void delist(tutti_reducer *red)
 {
-    live_list *live = red->listed ? tt_ctx_hook_find(red->ctx, hook_key) : NULL;
-
-    if (live == NULL)
+    if (!red->listed)
         return;
+    pthread_mutex_lock(list_lock(red->ctx));
+    live_list *live = tt_ctx_hook_find(red->ctx, hook_key);
     if (red->prev_live != NULL)
         red->prev_live->next_live = red->next_live;
     else
         live->first = red->next_live;
     if (red->next_live != NULL)
         red->next_live->prev_live = red->prev_live;
+    pthread_mutex_unlock(list_lock(red->ctx));
 }
 
 static tutti_status check_opts(const tutti_reducer_opts *opts)

@@ -90,6 +90,9 @@ tutti_status tt_ctx_fail(tutti_ctx *ctx, tutti_status status);
  * MPI_THREAD_MULTIPLE, only the one that made the context does, which hears of failures too. */
 tutti_status tt_ctx_check_thread(const tutti_ctx *ctx, const char *what);
 
+/* Whether this thread is a worker of the context's streams. */
+bool tt_ctx_on_worker(const tutti_ctx *ctx);
+
 /* Lets messages move where there is no progress thread. Cheap where there is one. */
 void tt_ctx_poll(tutti_ctx *ctx);
 

@@ -18,9 +18,17 @@ static tutti_status device_check(void *arg)
     return tt_ctx_check(arg);
 }
 
+static _Thread_local const tutti_ctx *worker_of;
+
+bool tt_ctx_on_worker(const tutti_ctx *ctx)
+{
+    return worker_of == ctx;
+}
+
 static void device_thread(void *arg)
 {
     const tutti_ctx *ctx = arg;
+    worker_of = ctx;
     tt_log_identity(ctx->world.rank, ctx->world.size);
 }
 

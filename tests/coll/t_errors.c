@@ -374,8 +374,8 @@ static void groups_body(tt_rank *r)
     for (int which = 0; which < 5; which++) {
         TT_EXPECT_OK(r, tutti_group_begin());
         TT_EXPECT_OK(r, tutti_group_begin());
-        TT_EXPECT_OK(r, sum8(r, in, out));
         TT_EXPECT(r, forbidden(r, which) == TUTTI_ERR_STATE);
+        TT_EXPECT_OK(r, sum8(r, in, out));
         TT_EXPECT_OK(r, tutti_group_end());
         TT_EXPECT(r, tutti_group_end() == TUTTI_ERR_STATE);
         TT_EXPECT(r, strstr(tutti_last_error(), "not allowed between group_begin") != NULL);
@@ -390,6 +390,55 @@ static void groups_refuse(void **state)
 {
     (void)state;
     TT_ASSERT_RANKS(3, "2,1", groups_body, NULL);
+}
+
+/* One rank makes a call in a group that has no place there, the others without one: they wait for
+ * what the group had, and are told. */
+static void group_refused_body(tt_rank *r)
+{
+    float in[8] = {1, 2, 3}, out[8];
+    if (r->rank == 1) {
+        TT_EXPECT_OK(r, tutti_group_begin());
+        TT_EXPECT_OK(r, sum8(r, in, out));
+        TT_EXPECT(r, tutti_barrier(r->comm) == TUTTI_ERR_STATE);
+        TT_EXPECT(r, tutti_group_end() == TUTTI_ERR_STATE);
+    } else {
+        tutti_status status = sum8(r, in, out);
+        TT_EXPECT(r, status == TUTTI_ERR_REMOTE);
+        TT_EXPECT(r, strstr(tutti_last_error(), "barrier: not allowed between") != NULL);
+    }
+    r->ctx = NULL;
+}
+
+static void group_refused_on_one(void **state)
+{
+    (void)state;
+    TT_ASSERT_RANKS(3, "2,1", group_refused_body, NULL);
+}
+
+static void finalize_inside(void *arg)
+{
+    tt_rank *r = arg;
+    TT_EXPECT(r, tutti_finalize(r->ctx) == TUTTI_ERR_STATE);
+    TT_EXPECT(r, strstr(tutti_last_error(), "work on a stream") != NULL);
+}
+
+/* Work on a stream cannot end the context that it runs in; it lives on. */
+static void finalize_in_work_body(tt_rank *r)
+{
+    float in[8] = {1, 2, 3}, out[8];
+    tutti_stream stream;
+    TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "s", 0, &stream));
+    TT_EXPECT_OK(r, tutti_stream_call(r->ctx, stream, finalize_inside, r));
+    TT_EXPECT_OK(r, tutti_stream_sync(r->ctx, stream));
+    TT_EXPECT_OK(r, sum8(r, in, out));
+    tutti_stream_destroy(r->ctx, stream);
+}
+
+static void finalize_in_work(void **state)
+{
+    (void)state;
+    TT_ASSERT_RANKS(2, NULL, finalize_in_work_body, NULL);
 }
 
 static _Atomic int through;
@@ -503,6 +552,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arguments),
         cmocka_unit_test(groups_refuse),
+        cmocka_unit_test(group_refused_on_one),
+        cmocka_unit_test(finalize_in_work),
         cmocka_unit_test(groups_left),
         cmocka_unit_test(nothing),
         cmocka_unit_test(host_scalars),

@@ -127,7 +127,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_recv(tutti_comm *comm, void *buf, s
  * Calls between begin and end, of this thread, are carried out together at end: sends and receives
  * make progress at the same time. Groups nest; the outermost end acts. Argument errors are returned
  * by the call itself, and end then drops the whole group and returns the first of them. Calls on
- * host scalars, splits and registration are refused inside a group (STATE). Destroying a
+ * host scalars, splits and registration are refused inside a group (STATE); if the group has calls
+ * that other ranks may wait for, the context is failed and they are told. Destroying a
  * communicator that the group has calls on drops the group and, where other ranks may wait, fails
  * the context. Errors of end: those of its calls.
  * Collective: as the calls inside. Blocks: end, as the calls inside. Stream: each call's own.

@@ -66,8 +66,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_init(const tutti_init_opts *opts, t
 
 /*
  * Leaves the job: drains saves, destroys what is left (children first), finalizes MPI only if
- * tutti_init began it. The context is gone whatever the status. NULL is TUTTI_OK. Errors: the
- * context's first failure.
+ * tutti_init began it. The context is gone whatever the status, but for one: within work on one of
+ * its own streams the call is refused (STATE). NULL is TUTTI_OK. Errors: STATE, the context's first
+ * failure.
  * Collective: yes, over the job (local on a failed context). Blocks: host. Stream: drains all.
  * Threads: the one that called tutti_init. Graph-capture: refused. After a failure: allowed,
  * bounded.

@@ -290,26 +290,26 @@ static int links(const builder *b, int one, int two)
 }
 
 /* More links than any GPU has, over its peers, or as many as only machines with switches have; and
- * every GPU that has links has them to every other such GPU. */
+ * every device that has links has them to every other such one. */
 static bool has_switch(const builder *b)
 {
+    int linked = 0, sum, peers;
     bool many = false;
 
     for (int i = 0; i < b->x->n; i++) {
-        int sum = 0, peers = 0, linked = 0;
-
+        peers = 0;
+        for (int j = 0; j < b->x->n && peers == 0; j++)
+            peers = links(b, i, j) > 0;
+        linked += peers;
+    }
+    for (int i = 0; i < b->x->n; i++) {
+        sum = peers = 0;
         for (int j = 0; j < b->x->n; j++) {
             sum += links(b, i, j);
             peers += links(b, i, j) > 0;
             many |= links(b, i, j) > 14;
         }
-        for (int j = 0; j < b->x->n && peers > 0; j++)
-            for (int k = 0; k < b->x->n; k++)
-                if (links(b, j, k) > 0) {
-                    linked += j != i;
-                    break;
-                }
-        if (peers > 0 && peers != linked)
+        if (peers > 0 && peers != linked - 1)
             return false;
         many |= sum > 18;
     }

@@ -131,13 +131,6 @@ static int best_of(const tt_way *ways, int n, int *best, int *type_out)
     return count;
 }
 
-int tt_ways_local_nets(const tt_ways *ways, int gpu, int *nets)
-{
-    int type;
-
-    return best_of(GN(ways, gpu, 0), ways->wires->n_nets, nets, &type);
-}
-
 int tt_ways_local_gpus(const tt_ways *ways, int net, int *gpus, int *type_out)
 {
     return best_of(NG(ways, net, 0), ways->wires->n_gpus, gpus, type_out);
@@ -154,52 +147,92 @@ static int mirrored(int value, int range)
     return mirror;
 }
 
-/* The nets of a GPU into `nets`, their number, and how many of them its channels take in turn: the
- * GPUs that are nearest to the first one share. */
-static int nets_of(const tt_ways *ways, int gpu, int *nets, int *turn_out)
+/* Lists a GPU's nets anew. Its channels take some of them in turn: the GPUs that are nearest to the
+ * first one share. */
+static void list_nets(tt_ways *ways, int gpu)
 {
-    int gpus[TT_TOPO_MAX_GPUS], type, sharing;
-    int n = ways->wires->n_nets == 0 ? 0 : tt_ways_local_nets(ways, gpu, nets);
+    tt_local *local = &ways->local[gpu];
+    int nets[TT_TOPO_MAX_NICS], gpus[TT_TOPO_MAX_GPUS], n = ways->wires->n_nets, type, sharing;
+    int16_t *place = local->nets + n;
 
-    *turn_out = 0;
-    if (n == 0)
-        return 0;
+    local->stale = false;
+    local->n = n == 0 ? 0 : best_of(GN(ways, gpu, 0), n, nets, &type);
+    for (int i = 0; i < n; i++)
+        place[i] = -1;
+    for (int i = 0; i < local->n; i++) {
+        local->nets[i] = (int16_t)nets[i];
+        place[nets[i]] = (int16_t)i;
+    }
+    if (local->n == 0)
+        return;
     sharing = tt_ways_local_gpus(ways, nets[0], gpus, &type);
-    *turn_out = sharing > 0 ? (n + sharing - 1) / sharing : n;
-    return n;
+    local->turn = sharing > 0 ? (local->n + sharing - 1) / sharing : local->n;
+    local->first = gpu_of(ways->wires, gpu)->dev;
+    if ((local->n & (local->n - 1)) == 0)
+        local->first = mirrored(local->first, local->n);
+    local->first = (int)((unsigned)local->first % (unsigned)local->n);
+}
+
+int tt_ways_local_nets(const tt_ways *ways, int gpu, int *nets)
+{
+    for (int i = 0; i < ways->local[gpu].n; i++)
+        nets[i] = ways->local[gpu].nets[i];
+    return ways->local[gpu].n;
 }
 
 int tt_ways_net_count(const tt_ways *ways, int gpu)
 {
-    int nets[TT_TOPO_MAX_NICS], turn;
-
-    (void)nets_of(ways, gpu, nets, &turn);
-    return turn;
+    return ways->local[gpu].n == 0 ? 0 : ways->local[gpu].turn;
 }
 
 int tt_ways_net(const tt_ways *ways, int gpu, int channel)
 {
-    int nets[TT_TOPO_MAX_NICS], turn, n = nets_of(ways, gpu, nets, &turn);
-    unsigned first = (unsigned)gpu_of(ways->wires, gpu)->dev;
+    const tt_local *local = &ways->local[gpu];
 
-    if (n == 0)
+    if (local->n == 0)
         return -1;
-    if ((n & (n - 1)) == 0)
-        first = (unsigned)mirrored((int)first, n);
-    return nets[(first + (unsigned)(channel % turn)) % (unsigned)n];
+    return local->nets[(local->first + channel % local->turn) % local->n];
+}
+
+/* The lowest channel in which a GPU takes a net; CHANNELS: in none. */
+static int channel_of(const tt_ways *ways, int gpu, int net)
+{
+    const tt_local *local = &ways->local[gpu];
+    int place = local->nets[ways->wires->n_nets + net], channel;
+
+    if (place < 0)
+        return CHANNELS;
+    channel = (place - local->first + local->n) % local->n;
+    return channel < local->turn && channel < CHANNELS ? channel : CHANNELS;
 }
 
 /* Among a net's nearest GPUs the one that takes it, in the lowest channel; -1: none does. */
-static int user_of(const tt_ways *ways, int net)
+static int user_of(tt_ways *ways, int net)
 {
-    int gpus[TT_TOPO_MAX_GPUS], type;
+    int gpus[TT_TOPO_MAX_GPUS], type, best = CHANNELS, user = -1;
     int n = ways->wires->n_gpus == 0 ? 0 : tt_ways_local_gpus(ways, net, gpus, &type);
 
-    for (int channel = 0; channel < CHANNELS; channel++)
-        for (int i = 0; i < n; i++)
-            if (tt_ways_net(ways, gpus[i], channel) == net)
-                return gpus[i];
-    return -1;
+    for (int i = 0; i < n; i++) {
+        int channel;
+
+        if (ways->local[gpus[i]].stale)
+            list_nets(ways, gpus[i]);
+        channel = channel_of(ways, gpus[i], net);
+        if (channel < best) {
+            best = channel;
+            user = gpus[i];
+        }
+    }
+    return user;
+}
+
+/* After a change of the ways of a GPU to a net and back. */
+static void way_changed(tt_ways *ways, int gpu, int net)
+{
+    ways->local[gpu].stale = true;
+    for (int g = 0; g < ways->wires->n_gpus; g++)
+        if (ways->local[g].n > 0 && ways->local[g].nets[0] == net)
+            ways->local[g].stale = true;
 }
 
 bool tt_ways_gdr(const tt_ways *ways, int gpu, int net)
@@ -240,8 +273,10 @@ static void adjust_net_way(tt_ways *ways, int n, int g)
     if (!ways->rules.pxn_disable) {
         int peer = user_of(ways, n);
 
-        if (peer >= 0 && peer != g && relays(ways, peer, g, n))
+        if (peer >= 0 && peer != g && relays(ways, peer, g, n)) {
             *GN(ways, g, n) = detour(w, g, peer, tt_net_node(w, n));
+            way_changed(ways, g, n);
+        }
     }
     if (GN(ways, g, n)->type < TUTTI_PATH_PHB && !tt_ways_gdr(ways, g, n)) {
         int cpu = tt_wires_local_cpu(w, g);
@@ -250,6 +285,7 @@ static void adjust_net_way(tt_ways *ways, int n, int g)
             return;
         *NG(ways, n, g) = detour(w, tt_net_node(w, n), tt_cpu_node(w, cpu), g);
         *GN(ways, g, n) = detour(w, g, tt_cpu_node(w, cpu), tt_net_node(w, n));
+        way_changed(ways, g, n);
     }
 }
 
@@ -261,6 +297,9 @@ void tt_ways_free(tt_ways *ways)
     free(ways->gpu_net);
     free(ways->net_gpu);
     free(ways->net_local_gpu);
+    for (int g = 0; ways->local != NULL && g < ways->wires->n_gpus; g++)
+        free(ways->local[g].nets);
+    free(ways->local);
     free(ways);
 }
 
@@ -280,13 +319,21 @@ tutti_status tt_ways_make(const tt_wires *wires, const tt_path_rules *rules, tt_
         status = tt_calloc(gpus * nets, sizeof(tt_way), &ways->net_gpu);
     if (status == TUTTI_OK)
         status = tt_calloc(nets, sizeof(int32_t), &ways->net_local_gpu);
+    if (status == TUTTI_OK)
+        status = tt_calloc(gpus, sizeof *ways->local, &ways->local);
+    for (size_t g = 0; status == TUTTI_OK && g < gpus; g++)
+        status = tt_calloc(2 * nets, sizeof(int16_t), &ways->local[g].nets);
     if (status != TUTTI_OK)
         goto free_ways;
     set_gpu_ways(ways);
     set_net_ways(ways);
+    for (int g = 0; g < wires->n_gpus; g++)
+        list_nets(ways, g);
     for (int n = 0; n < wires->n_nets; n++)
         for (int g = 0; g < wires->n_gpus; g++)
             adjust_net_way(ways, n, g);
+    for (int g = 0; g < wires->n_gpus; g++)
+        list_nets(ways, g);
     for (int n = 0; n < wires->n_nets; n++)
         ways->net_local_gpu[n] = user_of(ways, n);
     *ways_out = ways;

@@ -85,6 +85,15 @@ typedef struct tt_way {
     uint8_t type; /* tutti_path_type */
 } tt_way;
 
+/* A GPU's best nets, as its channels take them. */
+typedef struct tt_local {
+    int16_t *nets; /* n of them; behind room for all, the place of each net in the list, -1 */
+    int n;
+    int first; /* place of channel 0's */
+    int turn; /* how many the channels take in turn */
+    bool stale;
+} tt_local;
+
 /* Ways between the GPUs and nets of a graph after the rules on P2P, GPUDirect and PXN. */
 typedef struct tt_ways {
     const tt_wires *wires;
@@ -93,6 +102,7 @@ typedef struct tt_ways {
     tt_way *gpu_net; /* [gpu x n_nets + net] */
     tt_way *net_gpu; /* [net x n_gpus + gpu] */
     int32_t *net_local_gpu; /* [net] the GPU that uses it; -1 */
+    tt_local *local; /* [gpu] */
 } tt_ways;
 
 tutti_status tt_ways_make(const tt_wires *wires, const tt_path_rules *rules, tt_ways **ways_out);

@@ -60,6 +60,7 @@ typedef struct tt_nccl_ctx {
     pthread_mutex_t lock;
     tt_share *shares, *retired;
     tt_point last; /* of the launch before, whatever its communicator */
+    tt_event *join[TT_STREAMS_MAX]; /* of groups on several streams; made when first needed */
     bool closed; /* aborted or being taken down: nothing is issued any more */
 
     pthread_mutex_t ring_lock;

@@ -2,10 +2,13 @@
 /*
  * A launch: the calls of one group, or one call alone, on one or several streams.
  *
- * Before: each stream waits for the launches that must come first (ring.c). Then one NCCL group
- * with all calls that are single NCCL operations, so that sends meet receives and NCCL fuses what
- * it can; a lone collective goes without a group, for that costs. Calls made of several operations
- * one after another (composite.c, hier.c) follow in order, outside of the group. After: an event.
+ * Before: each stream waits for the launches that must come first (ring.c). Then one NCCL group per
+ * communicator with all calls that are single NCCL operations, so that sends meet receives and NCCL
+ * fuses what it can; a lone collective goes without a group, for that costs. Communicators go in
+ * the order of their ids, which is the same on all ranks: NCCL launches those of one group one
+ * after another all the same, in the order in which a rank has named them. Calls made of several
+ * operations one after another (composite.c, hier.c) follow in order, outside of the group. After:
+ * an event.
  *
  * A communicator that connects lazily answers "in progress" and has not queued anything yet: then
  * the host waits, bounded, for only behind that an event means something. It happens with the first
@@ -81,28 +84,28 @@ static bool is_plain(const tt_call *call)
            !tt_hier_takes(call);
 }
 
-static tutti_status settle_all(launch *l)
+static tutti_status settle(launch *l, const tt_call *call)
 {
     char text[192];
-    for (size_t i = 0; i < l->n; i++) {
-        ncclComm_t comm = tt_nccl_of(l->calls[i].comm)->share->comm;
-        if (comm == NULL || seen_before(l, i))
-            continue;
-        tt_call_text(&l->calls[i], text, sizeof text);
-        TT_TRY(tt_nccl_settle(l->nc, comm, text, l->nc->ctx->timeout_s));
-    }
-    return TUTTI_OK;
+    tt_call_text(call, text, sizeof text);
+    return tt_nccl_settle(l->nc, tt_nccl_of(call->comm)->share->comm, text, l->nc->ctx->timeout_s);
+}
+
+static const tt_share *share_of(const tt_call *call)
+{
+    return tt_nccl_of(call->comm)->share;
 }
 
 /* All or nothing: an error within the group still has to close it. */
 static tutti_status enqueue_group(launch *l, const tt_call *named)
 {
+    const tt_share *share = share_of(named);
     ncclResult_t state = ncclSuccess;
     tutti_status status = tt_nccl_call_status(ncclGroupStart(), "ncclGroupStart", named);
     char text[TT_ERROR_TEXT_MAX];
     TT_TRY(status);
     for (size_t i = 0; i < l->n && status == TUTTI_OK; i++)
-        if (is_plain(&l->calls[i]))
+        if (share_of(&l->calls[i]) == share && is_plain(&l->calls[i]))
             status = tt_call_enqueue(&l->calls[i], &state);
     if (status != TUTTI_OK)
         memcpy(text, tutti_last_error(), strnlen(tutti_last_error(), sizeof text - 1) + 1);
@@ -110,27 +113,41 @@ static tutti_status enqueue_group(launch *l, const tt_call *named)
     if (status != TUTTI_OK)
         return tt_fail_text(status, text);
     TT_TRY(tt_nccl_call_status(end, "ncclGroupEnd", named));
-    return end == ncclInProgress || state == ncclInProgress ? settle_all(l) : TUTTI_OK;
+    return end == ncclInProgress || state == ncclInProgress ? settle(l, named) : TUTTI_OK;
 }
 
 static tutti_status enqueue_one(launch *l, const tt_call *call)
 {
     ncclResult_t state = ncclSuccess;
     TT_TRY(tt_call_enqueue(call, &state));
-    return __builtin_expect(state == ncclInProgress, 0) ? settle_all(l) : TUTTI_OK;
+    return __builtin_expect(state == ncclInProgress, 0) ? settle(l, call) : TUTTI_OK;
+}
+
+/* A call on the communicator with the least id from `from` on, and the number of plain calls on it.
+ */
+static const tt_call *next_plain(const launch *l, uint64_t from, size_t *n_out)
+{
+    const tt_call *least = NULL;
+    for (size_t i = 0; i < l->n; i++) {
+        const tt_call *call = &l->calls[i];
+        if (share_of(call)->id < from || !is_plain(call))
+            continue;
+        if (least == NULL || share_of(call)->id < share_of(least)->id) {
+            least = call;
+            *n_out = 0;
+        }
+        *n_out += share_of(call) == share_of(least);
+    }
+    return least;
 }
 
 static tutti_status enqueue(launch *l)
 {
-    const tt_call *first = NULL;
-    size_t plain = 0;
-    for (size_t i = 0; i < l->n; i++)
-        if (is_plain(&l->calls[i]) && plain++ == 0)
-            first = &l->calls[i];
-    if (plain == 1 && !tt_call_needs_group(first))
-        TT_TRY(enqueue_one(l, first));
-    else if (plain > 0)
-        TT_TRY(enqueue_group(l, first));
+    size_t n = 0;
+    for (const tt_call *call = next_plain(l, 0, &n); call != NULL;
+         call = next_plain(l, share_of(call)->id + 1, &n))
+        TT_TRY(n == 1 && !tt_call_needs_group(call) ? enqueue_one(l, call)
+                                                    : enqueue_group(l, call));
     for (size_t i = 0; i < l->n; i++) {
         const tt_call *call = &l->calls[i];
         if (tt_nccl_of(call->comm)->share->comm == NULL)
@@ -149,13 +166,11 @@ static tutti_status join_streams(launch *l)
 {
     tutti_ctx *ctx = l->nc->ctx;
     for (int i = 1; i < l->streams; i++) {
-        tt_event *event = NULL;
-        TT_TRY(ctx->dev_ops->event_create(ctx->dev, false, &event));
-        tutti_status status = ctx->dev_ops->event_record(ctx->dev, event, l->stream[i]);
-        if (status == TUTTI_OK)
-            status = ctx->dev_ops->event_wait(ctx->dev, event, l->stream[0]);
-        ctx->dev_ops->event_destroy(ctx->dev, event);
-        TT_TRY(status);
+        tt_event **event = &l->nc->join[i];
+        if (*event == NULL)
+            TT_TRY(ctx->dev_ops->event_create(ctx->dev, false, event));
+        TT_TRY(ctx->dev_ops->event_record(ctx->dev, *event, l->stream[i]));
+        TT_TRY(ctx->dev_ops->event_wait(ctx->dev, *event, l->stream[0]));
     }
     return TUTTI_OK;
 }

@@ -194,5 +194,7 @@ void tt_ring_free(tt_nccl_ctx *nc)
     for (int i = 0; i < TT_RING; i++)
         if (nc->ring[i].event != NULL)
             ctx->dev_ops->event_destroy(ctx->dev, nc->ring[i].event);
+    for (int i = 0; i < TT_STREAMS_MAX; i++)
+        ctx->dev_ops->event_destroy(ctx->dev, nc->join[i]);
     ctx->dev_ops->event_destroy(ctx->dev, nc->last.captured);
 }

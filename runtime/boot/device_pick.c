@@ -124,7 +124,10 @@ tutti_status tt_device_pick(tutti_ctx *ctx, tutti_backend wanted)
     if (note[0] != '\0' && ctx->world.rank == 0)
         tt_log_warn(TT_DEV, "%s", note);
     TT_TRY(same_choice(ctx));
-    status = ctx->dev_ops->open(&owner, tutti_local_rank(ctx), ctx->local_size, &ctx->dev);
+    /* Nodes that are only played share this machine's devices. */
+    bool plays = ctx->boot->fake_node >= 0;
+    status = ctx->dev_ops->open(&owner, plays ? ctx->world.rank : tutti_local_rank(ctx),
+                                plays ? ctx->world.size : ctx->local_size, &ctx->dev);
     TT_TRY(tt_agree(&ctx->world, "tutti_init, opening the device", status));
     return no_duplicates(ctx);
 }

@@ -24,12 +24,13 @@ typedef struct tt_hier {
 enum { FROM_BYTES = 1 << 20 };
 
 /* What the machine's plan says; flat as long as it says nothing. */
-static tutti_status planned(const tutti_comm *comm, bool *hier_out)
+static tutti_status planned(const tutti_comm *comm, bool *hier_out, size_t *from_bytes_out)
 {
     const char *text;
     (void)comm;
     TT_TRY(tt_env_get_string(TT_ENV_HIERARCHICAL, &text));
     *hier_out = strcmp(text, "1") == 0;
+    *from_bytes_out = *hier_out ? 0 : FROM_BYTES; /* asked for: always */
     if (!*hier_out && strcmp(text, "0") != 0 && strcmp(text, "auto") != 0)
         return tt_fail(TUTTI_ERR_ARG, "TUTTI_HIERARCHICAL=%s: auto, 0 or 1 expected", text);
     return TUTTI_OK;
@@ -84,7 +85,8 @@ tutti_status tt_hier_create(tutti_comm *comm)
     tt_nccl *own = tt_nccl_of(comm);
     tt_hier *h = NULL;
     bool wanted = false;
-    tutti_status status = planned(comm, &wanted);
+    size_t from_bytes = FROM_BYTES;
+    tutti_status status = planned(comm, &wanted, &from_bytes);
     if (status == TUTTI_OK)
         status = tt_calloc(1, sizeof *h, &h);
     status = tt_agree(&comm->group, "making a communicator", status);
@@ -96,7 +98,7 @@ tutti_status tt_hier_create(tutti_comm *comm)
     own->hier = h;
     h->locals = comm->layout.node_size[0];
     h->local = comm->layout.local[comm->group.rank];
-    h->from_bytes = FROM_BYTES;
+    h->from_bytes = from_bytes;
     TT_TRY(make_level(comm, true, &h->node));
     TT_TRY(make_level(comm, false, &h->cross));
     /* Its steps use communicators that others may use too: their order is kept by events. */
@@ -123,7 +125,7 @@ bool tt_hier_takes(const tt_call *call)
     const tt_hier *h = tt_nccl_of(call->comm)->hier;
     bool floating = call->dtype == TUTTI_FLOAT32 || call->dtype == TUTTI_FLOAT64 ||
                     call->dtype == TUTTI_BFLOAT16 || call->dtype == TUTTI_FLOAT16;
-    return h != NULL && call->kind == TT_ALL_REDUCE &&
+    return h != NULL && call->kind == TT_ALL_REDUCE && call->n >= (size_t)h->locals &&
            call->n * tutti_dtype_size(call->dtype) >= h->from_bytes &&
            (call->op != TUTTI_AVG || floating);
 }

@@ -99,6 +99,10 @@ struct bench_variant {
     tutti_status (*finish)(bench_variant *v); /* waits for what was queued; NULL: nothing is */
     void (*close)(bench_variant *v);
 };
+/* job.c: tutti_init, and the end: what failed is told once; the exit status. `ranks` 0: any. */
+tutti_status bench_job_open(bench_job *job, int ranks);
+int bench_job_close(bench_job *job, tutti_status status, int rc);
+
 tutti_status bench_tutti_open(bench_job *job, const bench_options *o, bench_memory memory,
                               size_t bytes, bench_variant *out);
 

@@ -27,14 +27,7 @@ static tutti_status open_job(bench_run *run)
 {
     bench_job *job = &run->job;
 
-    TT_TRY(tutti_init(NULL, &job->ctx));
-    job->world = tutti_world(job->ctx);
-    job->rank = tutti_rank(job->world);
-    job->size = tutti_size(job->world);
-    if (run->o.ranks > 0 && job->size != run->o.ranks)
-        return tt_fail(TUTTI_ERR_ARG,
-                       "tutti bench: %d rank%s came, --ranks asks for %d (started under mpirun?)",
-                       job->size, job->size == 1 ? "" : "s", run->o.ranks);
+    TT_TRY(bench_job_open(job, run->o.ranks));
     if (run->o.root >= job->size)
         return tt_fail(TUTTI_ERR_ARG, "tutti bench: --root %d, but the ranks are 0 to %d",
                        run->o.root, job->size - 1);
@@ -166,28 +159,14 @@ int bench_collective(int argc, char **argv)
     if (rc != 0)
         return rc < 0 ? 0 : rc;
     status = bench(&run);
-    if (status != TUTTI_OK) {
-        if (run.job.ctx == NULL ? bench_speaks() : run.job.rank == 0)
-            fprintf(stderr, "%s\n", tutti_last_error());
-        rc = status == TUTTI_ERR_ARG ? BENCH_EXIT_USAGE : BENCH_EXIT_FAILED;
-        if (status == TUTTI_ERR_NO_MEMORY && tutti_ctx_error(run.job.ctx, NULL, 0) == TUTTI_OK)
-            tutti_abort(run.job.ctx, rc, tutti_last_error()); /* perhaps on this rank alone */
-    } else {
+    if (status == TUTTI_OK) {
         close_peers(&run);
         slower = run.slower; /* known to rank 0 */
-        if (tutti_all_reduce_host(run.job.world, &slower, 1, TUTTI_MAX) != TUTTI_OK ||
-            run.wrong > 0)
-            rc = BENCH_EXIT_FAILED;
-        else if (slower > 0)
-            rc = BENCH_EXIT_SLOWER;
+        status = tutti_all_reduce_host(run.job.world, &slower, 1, TUTTI_MAX);
+        rc = run.wrong > 0 ? BENCH_EXIT_FAILED : slower > 0 ? BENCH_EXIT_SLOWER : 0;
     }
-    if (tutti_finalize(run.job.ctx) != TUTTI_OK && rc == 0)
-        rc = BENCH_EXIT_FAILED;
+    rc = bench_job_close(&run.job, status, rc);
     bench_baseline_close(run.baseline);
     free(run.rows);
-    if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
-        fprintf(stderr, "tutti bench: standard output could not be written\n");
-        rc = BENCH_EXIT_FAILED;
-    }
     return rc;
 }

@@ -2,7 +2,7 @@
 /* `tutti bench WHAT`: a collective, or one of the benchmarks with a name of their own. */
 #include <string.h>
 
-#include "bench.h"
+#include "synthetic.h"
 
 typedef struct part {
     const char *name;
@@ -11,7 +11,11 @@ typedef struct part {
 } part;
 
 static const part parts[] = {
-    {NULL, NULL, NULL}, /* benchmarks other than collectives go before this row */
+    {"overlap", bench_overlap,
+     "how much of an all-reduce a computation beside it hides; MPI's too"},
+    {"scaling", bench_scaling, "a made-up step, or a program, on 1, 2, 4 ... ranks"},
+    {"step", bench_step, "a made-up training step: compute, communication, both, and the floor"},
+    {NULL, NULL, NULL},
 };
 
 static void print_help(FILE *out)

@@ -68,6 +68,63 @@ class Operations(unittest.TestCase):
         self.assertEqual([row["bytes"] for row in rows], ["8", "8", "16", "16"])
 
 
+class Steps(unittest.TestCase):
+    def test_a_step_against_its_floor(self):
+        for args in (["--layers", "4", "--bytes", "64K"], ["--model", "gpt2", "--scale", "0.001", "--zero", "--forward", "0.5"],
+                     ["--model", "resnet50", "--scale", "0.01", "--wire", "bf16"]):
+            with self.subTest(args):
+                status, out, err = bench(2, "step", *args, "--ms", "2", "--steps", "3", "--json")
+                self.assertEqual(status, 0, err)
+                row = json.loads(out)
+                self.assertEqual(row["ranks"], 2)
+                self.assertGreaterEqual(row["floor_ms"], row["compute_ms"])
+                self.assertAlmostEqual(row["over_floor"], row["step_ms"] / row["floor_ms"], delta=0.001)
+        status, _, _ = bench(0, "step", "--layers", "2", "--bytes", "4K", "--ms", "1", "--steps", "1", "--limit", "0.01")
+        self.assertEqual(status, 3)
+
+    def test_models_have_the_sizes_they_claim(self):
+        for model, parameters in (("gpt2", 124439808), ("resnet50", 25557032)):
+            status, out, err = bench(0, "step", "--model", model, "--scale", "0.125", "--ms", "0", "--steps", "1", "--json")
+            self.assertEqual(status, 0, err)
+            self.assertAlmostEqual(json.loads(out)["bytes"] / 4 / parameters, 0.125, delta=0.001)
+
+    def test_overlap_of_one_operation(self):
+        status, out, err = bench(2, "overlap", "--bytes", "64K", "--steps", "3", "--json")
+        self.assertEqual(status, 0, err)
+        rows = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([row["way"] for row in rows], ["tutti", "mpi", "mpi+test"] * 3)
+        self.assertTrue(all(0 <= row["overlap"] <= 1 for row in rows))
+
+    def test_scaling_of_a_step_and_of_a_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            picture = os.path.join(folder, "x.svg")
+            status, out, err = bench(3, "scaling", "--layers", "2", "--bytes", "16K", "--ms", "1", "--steps", "3", "--json",
+                                     "--svg", picture)
+            self.assertEqual(status, 0, err)
+            rows = [json.loads(line) for line in out.splitlines()]
+            self.assertEqual([row["ranks"] for row in rows], [1, 2, 3])
+            for row in rows:
+                self.assertAlmostEqual(row["efficiency"], row["speedup"] / row["ranks"], delta=0.001)
+            self.assertEqual(len(ET.parse(picture).getroot().findall("{http://www.w3.org/2000/svg}polyline")), 2)
+            script = os.path.join(folder, "program.sh")
+            with open(script, "w", encoding="ascii") as f:
+                f.write('[ "$OMPI_COMM_WORLD_RANK" = 0 ] && echo "first 1 tokens/s, then $1.5 tokens/s of $2"\nexit 0\n')
+            status, out, err = bench(0, "scaling", "--ranks", "2", "--json", "--", "sh", script, "{8n}", "{n}{")
+            self.assertEqual(status, 0, err)
+            self.assertEqual([json.loads(line)["throughput"] for line in out.splitlines()], [1, 1])
+
+    def test_bad_input(self):
+        for args, code, said in ((["step", "--model", "vgg"], 2, "--model: 'vgg'"), (["step", "--ms", "-1"], 2, "--ms: '-1'"),
+                                 (["step", "more"], 2, "what is 'more'"), (["overlap", "--bytes", "8"], 2, "at least 256"),
+                                 (["scaling", "--steps", "0"], 2, "--steps: '0'"), (["step", "--ranks", "2"], 2, "1 rank came"),
+                                 (["scaling", "--ranks", "1", "--", "sh", "-c", "exit 7"], 1, "failed on 1 ranks"),
+                                 (["scaling", "--ranks", "1", "--", "true"], 1, "printed no number")):
+            with self.subTest(args):
+                status, _, err = bench(0, *args)
+                self.assertEqual(status, code, err)
+                self.assertIn(said, err)
+
+
 class BadInput(unittest.TestCase):
     def test_is_told_once_with_status_2(self):
         for args, said in (

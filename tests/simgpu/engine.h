@@ -71,7 +71,7 @@ SG_API void sg_unlock(void);
 /* What a call must do: go on, or return at once. */
 typedef enum sg_verdict {
     SG_GO,
-    SG_SKIP, /* do nothing and say success: SIMGPU_SKIP, or SIMGPU_NOOP for calls named _hot */
+    SG_SKIP, /* do nothing and say success (SIMGPU_SKIP) */
     SG_FAIL /* do nothing and return *error_out */
 } sg_verdict;
 
@@ -129,8 +129,9 @@ SG_API long sg_patience_ms(void);
 /* ---- devices ---- */
 
 /*
- * The machine comes from SIMGPU_MACHINE: a name ("dgx-a100", "dgx-h100", "pcie-8", "hgx-4") or a
- * number of GPUs; `name:N` takes the first N GPUs; default "dgx-a100". SIMGPU_HOST=K (default 0) is
+ * The machine comes from SIMGPU_MACHINE: a name of tutti's catalogue, "dgx-h100" or "hgx-4", a file
+ * (machines.c), or a number of GPUs; `name:N` takes the first N GPUs; default "dgx-a100".
+ * SIMGPU_HOST=K (default 0) is
  * the host's index: it enters the UUIDs, so that two hosts have different GPUs. SIMGPU_MIG=D:N cuts
  * GPU D into N instances. `physical` indexes the machine (what NVML shows); ordinals, used in every
  * other call here, are those left by CUDA_VISIBLE_DEVICES.
@@ -322,7 +323,7 @@ SG_API int sg_stream_device(const sg_stream *stream);
 SG_API int sg_stream_priority(const sg_stream *stream);
 SG_API unsigned sg_stream_flags(const sg_stream *stream);
 SG_API uint64_t sg_stream_id(const sg_stream *stream);
-/* A name for findings: "stream 3 (dev1)"; the program may give its own (sg_stream_name_set). */
+/* A name for findings: "stream 3 (dev1)". */
 SG_API const char *sg_stream_name(const sg_stream *stream);
 /* SG_OK if the stream is of the current device, else the finding `wrong-device` and
  * SG_ERR_INVALID_HANDLE. Launches and NCCL calls ask. */

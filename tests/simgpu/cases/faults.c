@@ -55,11 +55,24 @@ static void hangs(void)
     exit(3);
 }
 
+/* For measuring a caller: nothing is done, nothing is found, everything succeeds. */
+static void does_nothing(void)
+{
+    pair p = pair_make();
+    OK(cudaMemsetAsync(p.x, 0, BYTES, p.a));
+    OK(cudaEventRecord(p.event, p.a));
+    OK(cudaMemcpyAsync(p.y, p.x, BYTES, cudaMemcpyDeviceToDevice, p.b));
+    OK(cudaEventQuery(p.event));
+    OK(cudaStreamSynchronize(p.a));
+    pair_free(&p);
+}
+
 static const case_entry cases[] = {
     {"nth_fails", nth_fails, NULL, NULL, "SIMGPU_FAULT=cudaMemsetAsync:2=error,214", false},
     {"nth_on_device", nth_on_device, NULL, NULL,
      "SIMGPU_FAULT=cudaStreamCreateWithPriority:1@1=error", false},
     {"lost", lost, NULL, NULL, "SIMGPU_FAULT=cudaStreamSynchronize:1=lost", false},
+    {"does_nothing", does_nothing, NULL, NULL, "SIMGPU_NOOP=1", false},
     {"hangs", hangs, NULL, NULL, "SIMGPU_FAULT=cudaDeviceSynchronize:1=hang", false},
 };
 const case_list fault_cases = {"faults", cases, sizeof(cases) / sizeof(cases[0])};

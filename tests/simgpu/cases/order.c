@@ -145,7 +145,7 @@ static void skipped_sync(void)
 
 static const case_entry cases[] = {
     {"wait_left_out", wait_left_out, "race", "cudaMemsetAsync", NULL, false},
-    {"reused_early", reused_early, "race", "cudaMemcpyAsync", NULL, false},
+    {"reused_early", reused_early, "race", "(from t_simgpu_cases: ", NULL, false},
     {"wrong_producer", wrong_producer, "race", "cudaMemsetAsync", NULL, false},
     {"recorded_too_early", recorded_too_early, "race", "cudaMemsetAsync", NULL, false},
     {"one_byte", one_byte, "race", "cudaMalloc #1", NULL, false},

@@ -98,7 +98,7 @@ static int child(const case_entry *c, const char *schedule, const char *report, 
             _exit(4);
         }
         alarm(60);
-        execl("/proc/self/exe", "run", "--case", c->name, (char *)NULL);
+        execl("/proc/self/exe", "t_simgpu_cases", "--case", c->name, (char *)NULL);
         _exit(4);
     }
     int status = 0;

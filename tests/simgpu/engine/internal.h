@@ -82,6 +82,7 @@ typedef struct sg_access {
     uint32_t epoch;
     bool write;
     sg_text *label;
+    const void *site;
 } sg_access;
 
 typedef struct sg_alloc {

@@ -13,6 +13,7 @@
  */
 #include "internal.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,21 +23,29 @@ static bool ordered(const sg_op *op, const sg_access *a)
     return op->stream->clock[a->slot] >= a->epoch;
 }
 
-static void describe_site(const sg_op *op, char *buf, size_t cap)
+/* " (from libtutti.so: tt_f+0x12)" */
+static const char *describe_site(const void *site, char *buf, size_t cap)
 {
+    Dl_info info;
     buf[0] = '\0';
-    if (op->site != NULL) {
-        snprintf(buf, cap, ", called from %p", op->site);
+    if (site == NULL || dladdr(site, &info) == 0 || info.dli_fname == NULL) {
+        return buf;
     }
+    const char *slash = strrchr(info.dli_fname, '/');
+    bool named = info.dli_sname != NULL;
+    const char *base = named ? info.dli_saddr : info.dli_fbase;
+    snprintf(buf, cap, " (from %s: %s+0x%zx)", slash != NULL ? slash + 1 : info.dli_fname,
+             named ? info.dli_sname : "", (size_t)((const char *)site - base));
+    return buf;
 }
 
 static void report(const sg_op *op, const sg_alloc *alloc, const sg_access *a, bool write)
 {
-    char site[64];
-    describe_site(op, site, sizeof(site));
-    sg_finding("race", "%s on %s %s bytes of %s that %s %s, and nothing orders the two%s",
-               op->label->s, op->stream->name, write ? "writes" : "reads", alloc->origin,
-               a->label->s, a->write ? "writes" : "reads", site);
+    char here[256], there[256];
+    sg_finding("race", "%s on %s%s %s bytes of %s that %s%s %s, and nothing orders the two",
+               op->label->s, op->stream->name, describe_site(op->site, here, sizeof(here)),
+               write ? "writes" : "reads", alloc->origin, a->label->s,
+               describe_site(a->site, there, sizeof(there)), a->write ? "writes" : "reads");
 }
 
 static sg_access *grow(sg_alloc *alloc)
@@ -93,7 +102,8 @@ static void touch(sg_op *op, sg_alloc *alloc, size_t lo, size_t hi, bool write)
             i++;
         }
     }
-    *grow(alloc) = (sg_access){lo, hi, op->stream->slot, op->epoch, write, sg_text_keep(op->label)};
+    *grow(alloc) =
+        (sg_access){lo, hi, op->stream->slot, op->epoch, write, sg_text_keep(op->label), op->site};
 }
 
 static bool usable(const sg_op *op, const sg_alloc *alloc, const sg_range *range)

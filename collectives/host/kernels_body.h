@@ -281,7 +281,7 @@ const tt_loops TT_LOOPS = {
             [TT_ACC_U64] = divide_u64,
         },
     .past = TT_PAST_ROW,
-    .half = {[TT_HALF_BF16] = TT_HALF_ROW(bf16), [TT_HALF_F16] = TT_F16_ROW},
+    .half = {[TT_HALF_BF16] = TT_BF16_ROW, [TT_HALF_F16] = TT_F16_ROW},
 };
 
 #endif

@@ -94,6 +94,29 @@ static void host_function(void)
     pair_free(&p);
 }
 
+static void add_one(void *arg)
+{
+    unsigned char *bytes = arg;
+    for (size_t i = 0; i < BYTES; i++) {
+        bytes[i]++;
+    }
+}
+
+/* Through page-locked memory: the copy back waits already when the function writes. */
+static void host_between_copies(void)
+{
+    pair p = pair_make();
+    OK(cudaMemsetAsync(p.x, 7, BYTES, p.a));
+    for (int i = 0; i < 3; i++) {
+        OK(cudaMemcpyAsync(p.host, p.x, BYTES, cudaMemcpyDeviceToHost, p.a));
+        OK(cudaLaunchHostFunc(p.a, add_one, p.host));
+        OK(cudaMemcpyAsync(p.x, p.host, BYTES, cudaMemcpyHostToDevice, p.a));
+    }
+    OK(cudaStreamSynchronize(p.a));
+    CHECK(((unsigned char *)p.host)[3] == 10);
+    pair_free(&p);
+}
+
 static void legacy_stream(void)
 {
     pair p = pair_make();
@@ -346,6 +369,7 @@ static const case_entry cases[] = {
     {"pageable", pageable, NULL, NULL, NULL, false},
     {"query", query, NULL, NULL, NULL, false},
     {"host_function", host_function, NULL, NULL, NULL, false},
+    {"host_between_copies", host_between_copies, NULL, NULL, NULL, false},
     {"legacy_stream", legacy_stream, NULL, NULL, NULL, false},
     {"stream_ordered", stream_ordered, NULL, NULL, NULL, false},
     {"threads", threads, NULL, NULL, NULL, false},

@@ -8,7 +8,8 @@
  *
  * Pages are the grain, bytes are the rule: on a fault the byte is looked up, and if no unseen work
  * uses it, the page is opened and the host goes on (that page is not watched until the next
- * operation). Only pages that lie wholly within a range are closed, and all of a small allocation:
+ * operation). A host function on a stream runs while work behind it waits already; so in one, only
+ * work that has been done counts. Only pages that lie wholly within a range are closed, and all of a small allocation:
  * a system call that is given a closed page does not fault but fails, so no bystander may be hit.
  */
 #include "internal.h"
@@ -138,6 +139,9 @@ bool sg_pinned_fault(void *address, bool write, char *why, size_t cap)
         return true;
     }
     for (const watch *w = watches; w != NULL; w = w->next) {
+        if (sg_in_host_function() && !w->mark->done) {
+            continue; /* queued behind the function, or to be found by its own access */
+        }
         if (at >= w->lo && at < w->hi && (write || w->write)) {
             snprintf(why, cap,
                      "the host %s byte %zu of %s, which %s on %s %s, and the host has not waited "

@@ -3,6 +3,9 @@
  * Values are small integers, so that sums are exact in every dtype and order, and the mean is one
  * rounding of sum * (1/n). Gradients are added onto what is there, as backward passes do; thus a
  * gradient that was not zeroed, or was reduced twice or too early, gives a wrong mean.
+ *
+ * A backward pass is a function on a stream. On GPUs it works in page-locked memory between two
+ * copies, and every way of feeding has streams of its own.
  */
 #include "scenario.h"
 
@@ -11,6 +14,7 @@
 #include <time.h>
 
 #include "core/hash.h"
+#include "tt_memory.h"
 
 enum { PARAMS = 40, FEEDERS = 3, SCALARS = 3 };
 
@@ -20,6 +24,7 @@ typedef struct tensor {
     char *given; /* the program's gradient memory, or NULL */
     float *param; /* of PARAM_FLOATS, or NULL */
     void *grad;
+    void *work; /* where the host's functions work on it: grad itself, or staging */
 } tensor;
 
 typedef struct job {
@@ -32,7 +37,9 @@ typedef struct job {
     tutti_stream stream[FEEDERS];
     int step, micro, micros;
     int order[PARAMS];
-    float scalar[SCALARS];
+    float *scalar, *values; /* for the host's functions, for the reducer */
+    bool gpu;
+    char *staging; /* of all tensors */
     bool narrow, folds; /* has 16-bit tensors; the reducer adds micro-steps up */
     bool wrong; /* set on a stream's worker, read after it was synchronised */
     char text[256];
@@ -150,7 +157,7 @@ static double mean(double sum, int n, tutti_dtype dtype)
 static void backward(const job *j, const tensor *t, uint32_t k)
 {
     for (size_t i = 0; i < t->count; i++)
-        put(t->grad, i, t->dtype, get(t->grad, i, t->dtype) + value(j, k, i));
+        put(t->work, i, t->dtype, get(t->work, i, t->dtype) + value(j, k, i));
 }
 
 static void wrong(job *j, int id, size_t i, double got, double want)
@@ -174,7 +181,7 @@ static void check_tensor(job *j, int id)
             if (!is_absent(j, r, m, id))
                 k[keys++] = key(j, r, m, id);
     for (size_t i = 0; i < t->count; i++) {
-        double sum = 0, got = get(t->grad, i, t->dtype);
+        double sum = 0, got = get(t->work, i, t->dtype);
         for (int n = 0; n < keys; n++)
             sum += value(j, k[n], i);
         if (got != mean(sum, j->r->size, t->dtype))
@@ -213,7 +220,7 @@ static void check_all(void *arg)
 
     for (int id = 0; id < j->n; id++) {
         const tensor *t = &j->tensor[id];
-        hash = tt_hash64(t->grad, t->count * tutti_dtype_size(t->dtype), hash);
+        hash = tt_hash64(t->work, t->count * tutti_dtype_size(t->dtype), hash);
         if (!s->fractions)
             check_tensor(j, id);
     }
@@ -235,6 +242,20 @@ static void feed_fn(void *arg)
     free(f);
 }
 
+static tutti_status fetch(job *j, int id, tutti_stream stream)
+{
+    const tensor *t = &j->tensor[id];
+    size_t bytes = t->count * tutti_dtype_size(t->dtype);
+    return j->gpu ? tt_copy(j->r->ctx, t->work, t->grad, bytes, stream) : TUTTI_OK;
+}
+
+static tutti_status store(job *j, int id, tutti_stream stream)
+{
+    const tensor *t = &j->tensor[id];
+    size_t bytes = t->count * tutti_dtype_size(t->dtype);
+    return j->gpu ? tt_copy(j->r->ctx, t->grad, t->work, bytes, stream) : TUTTI_OK;
+}
+
 static tutti_status feed(job *j, int id, tutti_stream stream)
 {
     feed_one *f;
@@ -242,12 +263,17 @@ static tutti_status feed(job *j, int id, tutti_stream stream)
 
     if (is_absent(j, j->r->rank, j->micro,
                   id)) /* nothing on the stream to wait for, except zeroing */
-        return tutti_reducer_absent(j->red, &id, 1, j->micros == 1 ? (tutti_stream){0} : stream);
+        return tutti_reducer_absent(j->red, &id, 1,
+                                    j->micros == 1 && !j->gpu ? (tutti_stream){0} : stream);
     f = malloc(sizeof *f);
     if (f == NULL)
         return TUTTI_ERR_NO_MEMORY;
     *f = (feed_one){j, &j->tensor[id], key(j, j->r->rank, j->micro, id)};
-    status = tutti_stream_call(j->r->ctx, stream, feed_fn, f);
+    status = fetch(j, id, stream);
+    if (status == TUTTI_OK)
+        status = tt_call_host(j->r->ctx, stream, feed_fn, f);
+    if (status == TUTTI_OK)
+        status = store(j, id, stream);
     return status != TUTTI_OK ? status : tutti_reducer_ready(j->red, &id, 1, stream);
 }
 
@@ -262,7 +288,7 @@ static void *feeder_main(void *arg)
     feeder *f = arg;
     for (int i = 0; i < f->j->n && f->status == TUTTI_OK; i++)
         if (f->j->order[i] % FEEDERS == f->part)
-            f->status = feed(f->j, f->j->order[i], (tutti_stream){0});
+            f->status = feed(f->j, f->j->order[i], f->j->stream[f->part]);
     return NULL;
 }
 
@@ -300,7 +326,7 @@ static tutti_status feed_all(job *j)
 /* Every feeder's stream goes on where all of them are. */
 static void meet(job *j)
 {
-    if (j->s->feed != FEED_STREAMS)
+    if (j->s->feed != FEED_STREAMS && !j->gpu)
         return;
     for (int i = 1; i < FEEDERS; i++)
         TT_EXPECT_OK(j->r, tutti_stream_wait(j->r->ctx, j->stream[0], j->stream[i]));
@@ -326,8 +352,10 @@ static void give_scalars(job *j)
 
     for (int i = 0; i < SCALARS; i++) {
         j->scalar[i] = scalar_of(j, j->r->rank, i);
-        TT_EXPECT_OK(j->r,
-                     tutti_reducer_scalar(j->red, &j->scalar[i], 1, ops[i], (tutti_stream){0}));
+        if (j->gpu)
+            TT_EXPECT_OK(j->r, tt_copy(j->r->ctx, &j->values[i], &j->scalar[i], sizeof(float),
+                                       j->stream[0]));
+        TT_EXPECT_OK(j->r, tutti_reducer_scalar(j->red, &j->values[i], 1, ops[i], j->stream[0]));
     }
 }
 
@@ -347,7 +375,7 @@ static void train_step(job *j, tt_rng *shared, tt_rng *own)
         j->micros = 1 << (j->micros - 1);
     for (j->micro = 0; j->micro < j->micros; j->micro++) {
         if (tt_rand_below(own, 4) == 0)
-            TT_EXPECT_OK(r, tutti_stream_call(r->ctx, j->stream[0], pause_fn, NULL));
+            TT_EXPECT_OK(r, tt_call_host(r->ctx, j->stream[0], pause_fn, NULL));
         TT_EXPECT_OK(r, tutti_reducer_begin(j->red, j->micro, j->micros, j->stream[0]));
         meet(j);
         shuffle(j, own);
@@ -358,7 +386,12 @@ static void train_step(job *j, tt_rng *shared, tt_rng *own)
             meet(j);
     }
     TT_EXPECT_OK(r, tutti_reducer_wait(j->red, j->stream[0]));
-    TT_EXPECT_OK(r, tutti_stream_call(r->ctx, j->stream[0], check_all, j));
+    for (int id = 0; id < j->n; id++)
+        TT_EXPECT_OK(r, fetch(j, id, j->stream[0]));
+    if (j->gpu)
+        TT_EXPECT_OK(r,
+                     tt_copy(r->ctx, j->scalar, j->values, SCALARS * sizeof(float), j->stream[0]));
+    TT_EXPECT_OK(r, tt_call_host(r->ctx, j->stream[0], check_all, j));
     TT_EXPECT_OK(r, tutti_stream_sync(r->ctx, j->stream[0]));
     if (j->wrong)
         tt_say(r, "%s", j->text);
@@ -377,7 +410,11 @@ static void make_tensors(job *j, tt_rng *rng)
     size_t at = 0;
 
     j->n = 1 + (int)tt_rand_below(rng, PARAMS - 1);
-    j->arena = malloc((size_t)PARAMS * 4096 * 8 + PARAMS * 8);
+    j->arena = tt_plain_alloc(j->r->ctx, (size_t)PARAMS * 4096 * 8 + PARAMS * 8);
+    j->scalar = tt_staging_alloc(j->r->ctx, SCALARS * sizeof(float));
+    j->values = j->gpu ? tt_plain_alloc(j->r->ctx, SCALARS * sizeof(float)) : j->scalar;
+    if (j->gpu)
+        j->staging = tt_staging_alloc(j->r->ctx, (size_t)PARAMS * 4096 * 8);
     for (int id = 0; id < j->n; id++) {
         tensor *t = &j->tensor[id];
         t->dtype = (only_wide ? wide : dtypes)[tt_rand_below(rng, (uint64_t)kinds)];
@@ -416,9 +453,11 @@ static void describe(job *j)
         p.ndim = 1;
         p.shape[0] = PARAM_FLOATS;
         t->count = PARAM_FLOATS;
-        t->param = malloc(sizeof(float) * PARAM_FLOATS);
+        float first[PARAM_FLOATS];
+        t->param = tt_plain_alloc(j->r->ctx, sizeof first);
         for (int i = 0; i < PARAM_FLOATS; i++)
-            t->param[i] = (float)(100 * j->r->rank + 10 * k + i);
+            first[i] = (float)(100 * j->r->rank + 10 * k + i);
+        TT_EXPECT_OK(j->r, tt_put(j->r->ctx, t->param, first, sizeof first));
         p.param = t->param;
         TT_EXPECT_OK(j->r, tutti_reducer_add(j->red, &p, NULL));
         j->n++;
@@ -445,8 +484,13 @@ static void setup(job *j, tt_rng *shared)
         tensor *t = &j->tensor[id];
         t->grad = tutti_reducer_grad(j->red, id);
         TT_EXPECT(j->r, t->grad != NULL && (t->given == NULL || t->grad == t->given));
-        for (int i = 0; t->param != NULL && i < PARAM_FLOATS; i++)
-            TT_EXPECT(j->r, t->param[i] == (float)(10 * (id - j->n + 2) + i));
+        t->work = j->gpu ? j->staging + (size_t)id * 4096 * 8 : t->grad;
+        if (t->param == NULL)
+            continue;
+        float now[PARAM_FLOATS];
+        TT_EXPECT_OK(j->r, tt_get(j->r->ctx, now, t->param, sizeof now));
+        for (int i = 0; i < PARAM_FLOATS; i++)
+            TT_EXPECT(j->r, now[i] == (float)(10 * (id - j->n + 2) + i));
     }
     TT_EXPECT(j->r, tutti_reducer_pieces(j->red, &piece) == (size_t)j->n);
     for (int id = 0; id < j->n; id++) {
@@ -469,6 +513,8 @@ void scenario_run(tt_rank *r)
         abort();
     j->r = r;
     j->s = s;
+    j->gpu = tt_on_gpu(r->ctx);
+    streams = j->gpu ? FEEDERS : streams;
     ((scenario *)r->arg)->hash[r->rank] = 0;
     for (int i = 0; i < streams && !r->failed; i++)
         if (tutti_stream_create(r->ctx, "feeder", 0, &j->stream[i]) != TUTTI_OK)
@@ -482,7 +528,11 @@ void scenario_run(tt_rank *r)
     for (int i = 0; i < streams; i++)
         tutti_stream_destroy(r->ctx, j->stream[i]);
     for (int id = 0; id < j->n; id++)
-        free(j->tensor[id].param);
-    free(j->arena);
+        tt_plain_free(r->ctx, j->tensor[id].param);
+    tt_plain_free(r->ctx, j->arena);
+    tt_staging_free(r->ctx, j->staging);
+    if (j->gpu)
+        tt_plain_free(r->ctx, j->values);
+    tt_staging_free(r->ctx, j->scalar);
     free(j);
 }

@@ -14,5 +14,6 @@ typedef struct tt_block {
 } tt_block;
 tutti_status tt_block_open(tt_block *b, const tt_source *src, const tt_cfile *file);
 tutti_status tt_block_read(tt_block *b, uint64_t index);
+tutti_status tt_block_read_to(tt_block *b, uint64_t index, char *to); /* all of it, elsewhere */
 
 #endif

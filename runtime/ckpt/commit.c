@@ -74,8 +74,14 @@ tutti_status tt_save_write(void *saver)
     TT_TRY(wait_staged(s));
     if (s->plan.mine < 0)
         return TUTTI_OK;
-    tt_shard_input in = {&s->plan.shard[s->plan.mine], &s->stage, s->block_bytes,
-                         &s->worker.cancel};
+    tt_shard_input in = {.shard = &s->plan.shard[s->plan.mine],
+                         .form = &s->shard_form,
+                         .stage = s->piece == NULL ? &s->stage : NULL,
+                         .piece = s->piece,
+                         .npiece = s->plan.ncopy,
+                         .block_bytes = s->block_bytes,
+                         .urgent = s->worker.urgent,
+                         .cancel = &s->worker.cancel};
     return tt_shard_write(s->temp, s->plan.cat.file[s->plan.mine].name, &in, &s->report);
 }
 
@@ -219,6 +225,8 @@ static void saver_free(void *arg)
         tt_stage_free(&s->stage);
     if (s->staged != NULL)
         s->ctx->dev_ops->event_destroy(s->ctx->dev, s->staged);
+    tt_form_free(&s->shard_form);
+    tt_form_free(&s->index_form);
     tt_plan_free(&s->plan);
     free(s->plan_key);
     free(s->notes);
@@ -237,6 +245,7 @@ tutti_status tt_saver_get(tutti_ctx *ctx, tt_saver **saver_out)
     s->block_bytes = ctx->ckpt_block_bytes;
     s->last_durable = -1;
     s->dir = s->temp = s->owner = -1;
+    s->shard_form.memory = s->index_form.memory = -1;
     tutti_status status = tt_calloc((size_t)ctx->world.size, sizeof *s->notes, &s->notes);
     if (status == TUTTI_OK)
         status = tt_ctx_hook_add(ctx, "ckpt", hook, saver_free, s);

@@ -12,16 +12,20 @@
 #include "ckpt/plan.h"
 
 /* Makes the file with space for every dataset, which stays a hole in *memory_out (the caller closes
- * it); offset_out: where each dataset's data begins. */
+ * it); offset_out: where each dataset's data begins. It is opened again, every dataset found there.
+ */
 tutti_status tt_h5_shard_make(const char *name, const tt_shard *shard, uint64_t *offset_out,
                               int *memory_out);
-/* Opens the file as it was written: every dataset must be where it was made. */
+/* Opens the file as it was written: datasets must be where they were made (of many, some are looked
+ * at: its bytes are compared with those made). */
 tutti_status tt_h5_shard_check(int dir, const char *name, const tt_shard *shard,
                                const uint64_t *offset);
 
 /* Makes the index of the shards in dir: every tensor of the manifest whole, as a virtual dataset.
- * Scalars are read from the shards. The caller closes *memory_out. */
-tutti_status tt_h5_index_make(int dir, const tt_manifest *m, const tt_plan *plan, int *memory_out);
+ * Scalars are read from the shards. *memory_inout: an index of the same plan and mesh, in which
+ * only step and scalars are changed, or -1. */
+tutti_status tt_h5_index_make(int dir, const tt_manifest *m, const tt_plan *plan,
+                              int *memory_inout);
 
 /* Checks the HDF5 side of a checkpoint: every file opens, shards hold contiguous datasets without
  * filters or storage outside, at the places and of the types that the manifest says, the index only

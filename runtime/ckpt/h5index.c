@@ -5,14 +5,16 @@
  * names beside the index. A part that is missing reads as NaN (integers: 0) without an error,
  * which is why the library itself never reads through it: the manifest is the truth.
  *
- * What has been made is opened again, every object of it, before it is written to disk. Scalars,
- * which HDF5 cannot have virtual, are copied into their object's header.
+ * What has been made is opened again, every object of it, before it is written to disk; the next
+ * save of the same plan changes step and scalars in it. Scalars, which HDF5 cannot have virtual,
+ * are copied into their object's header.
  */
 #include <hdf5.h>
 
 #include "ckpt/h5.h"
 #include "ckpt/h5util.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 #include "ckpt/dir.h"
@@ -161,23 +163,24 @@ static tutti_status add_attributes(const indexer *x)
 }
 
 /* An error's reason is gone with the next call, so each is asked for at once. */
-static tutti_status open_index(indexer *x, const char *path, bool make)
+static tutti_status open_index(indexer *x, const char *path, unsigned how)
 {
     tutti_status status = TUTTI_OK;
-    hid_t access = tt_h5_file_access(true);
+    hid_t access = tt_h5_file_access(true, 0);
     if (access < 0 || H5Pset_alignment(access, 1, 1) < 0)
         return tt_h5_fail("cannot prepare the index");
-    x->file = make ? H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access)
-                   : H5Fopen(path, H5F_ACC_RDONLY, access);
+    x->file = how == H5F_ACC_TRUNC ? H5Fcreate(path, how, H5P_DEFAULT, access)
+                                   : H5Fopen(path, how, access);
     if (x->file < 0)
-        status = tt_h5_fail(make ? "cannot make the index" : "the index cannot be opened again");
+        status = tt_h5_fail(how == H5F_ACC_TRUNC ? "cannot make the index"
+                                                 : "the index cannot be opened again");
     H5Pclose(access);
     return status;
 }
 
 static tutti_status fill_index(indexer *x, const char *path)
 {
-    tutti_status status = open_index(x, path, true);
+    tutti_status status = open_index(x, path, H5F_ACC_TRUNC);
     if (status != TUTTI_OK)
         return status;
     x->links = H5Pcreate(H5P_LINK_CREATE);
@@ -194,40 +197,82 @@ static tutti_status fill_index(indexer *x, const char *path)
     return status;
 }
 
-/* Opens what has been written: every object header and mapping carries a checksum. */
+/* Looks at what has been written: every object header carries a checksum. */
 static tutti_status check_index(indexer *x, const char *path)
 {
-    tutti_status status = open_index(x, path, false);
+    tutti_status status = open_index(x, path, H5F_ACC_RDONLY);
     if (status != TUTTI_OK)
         return status;
     for (size_t i = 0; i < x->m->cat.ntensor && status == TUTTI_OK; i++) {
-        hid_t id = H5Dopen2(x->file, x->m->cat.tensor[i].name, H5P_DEFAULT);
-        if (id < 0)
+        H5O_info_t info;
+        if (H5Oget_info_by_name2(x->file, x->m->cat.tensor[i].name, &info, H5O_INFO_BASIC,
+                                 H5P_DEFAULT) < 0 ||
+            info.type != H5O_TYPE_DATASET)
             status = tt_h5_fail("%s cannot be found in the index again", x->m->cat.tensor[i].name);
-        else
-            H5Dclose(id);
     }
     if (H5Fclose(x->file) < 0 && status == TUTTI_OK)
         status = tt_h5_fail("cannot close the index");
     return status;
 }
 
-tutti_status tt_h5_index_make(int dir, const tt_manifest *m, const tt_plan *plan, int *memory_out)
+static tutti_status renew_scalar(const indexer *x, const tt_ctensor *t)
 {
-    tt_h5_scope scope;
+    uint64_t scalar = 0;
+    tutti_status status = TUTTI_OK;
+    TT_TRY(read_scalar(x, t, &scalar));
+    hid_t type = tt_h5_type(t->dtype), id = H5Dopen2(x->file, t->name, H5P_DEFAULT);
+    if (id < 0 || type < 0 || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &scalar) < 0)
+        status = tt_h5_fail("cannot write %s into the index", t->name);
+    if (id >= 0 && H5Dclose(id) < 0 && status == TUTTI_OK)
+        status = tt_h5_fail("cannot close %s in the index", t->name);
+    if (type >= 0)
+        H5Tclose(type);
+    return status;
+}
+
+/* What differs between two saves of one plan. */
+static tutti_status renew_index(indexer *x, const char *path)
+{
+    tutti_status status = open_index(x, path, H5F_ACC_RDWR);
+    if (status != TUTTI_OK)
+        return status;
+    hid_t attr = H5Aopen(x->file, "step", H5P_DEFAULT);
+    if (attr < 0 || H5Awrite(attr, H5T_NATIVE_INT64, &x->m->step) < 0)
+        status = tt_h5_fail("cannot write the step into the index");
+    if (attr >= 0)
+        H5Aclose(attr);
+    for (size_t i = 0; i < x->m->cat.ntensor && status == TUTTI_OK; i++)
+        if (x->m->cat.tensor[i].ndim == 0)
+            status = renew_scalar(x, &x->m->cat.tensor[i]);
+    if (H5Fclose(x->file) < 0 && status == TUTTI_OK)
+        status = tt_h5_fail("cannot finish the index");
+    return status;
+}
+
+static tutti_status make_index(indexer *x, int *memory_out)
+{
     char path[64];
     int memory;
-    indexer x = {dir, m, plan, -1, -1};
     TT_TRY(tt_h5_memory(TT_INDEX_NAME, &memory, path, sizeof path));
-    tt_h5_enter(&scope);
-    tutti_status status = fill_index(&x, path);
+    tutti_status status = fill_index(x, path);
     if (status == TUTTI_OK)
-        status = check_index(&x, path);
-    tt_h5_leave(&scope);
+        status = check_index(x, path);
     if (status != TUTTI_OK) {
         close(memory);
         return status;
     }
     *memory_out = memory;
     return TUTTI_OK;
+}
+
+tutti_status tt_h5_index_make(int dir, const tt_manifest *m, const tt_plan *plan, int *memory_inout)
+{
+    tt_h5_scope scope;
+    char path[64];
+    indexer x = {dir, m, plan, -1, -1};
+    tt_h5_enter(&scope);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", *memory_inout);
+    tutti_status status = *memory_inout < 0 ? make_index(&x, memory_inout) : renew_index(&x, path);
+    tt_h5_leave(&scope);
+    return status;
 }

@@ -49,7 +49,7 @@ static tutti_status add_tensor(const plain *p, const tt_ctensor *t, uint64_t *of
 static tutti_status open_plain(plain *p, const char *path, const tt_manifest *m)
 {
     tutti_status status = TUTTI_OK;
-    hid_t access = tt_h5_file_access(true);
+    hid_t access = tt_h5_file_access(true, 0);
     p->create = H5Pcreate(H5P_DATASET_CREATE);
     p->links = H5Pcreate(H5P_LINK_CREATE);
     if (access < 0 || p->create < 0 || p->links < 0 ||

@@ -20,6 +20,9 @@
 
 #include "ckpt/plan.h"
 
+/* Of an object, about: one run of metadata is read back from the disk in one go. */
+enum { META_BYTES = 1024 };
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void tt_h5_enter(tt_h5_scope *scope)
@@ -89,13 +92,14 @@ void tt_h5_dset_path(const tt_shard *shard, size_t i, char *path, size_t cap)
         snprintf(path, cap, "/boxes/%06zu", i);
 }
 
-hid_t tt_h5_file_access(bool memory)
+hid_t tt_h5_file_access(bool memory, size_t objects)
 {
     hid_t list = H5Pcreate(H5P_FILE_ACCESS);
     if (list < 0)
         return list;
     if (H5Pset_libver_bounds(list, H5F_LIBVER_V110, H5F_LIBVER_V110) < 0 ||
-        H5Pset_alignment(list, 1, TT_FILE_ALIGN) < 0 ||
+        H5Pset_alignment(list, TT_PACK_BYTES, TT_FILE_ALIGN) < 0 ||
+        H5Pset_meta_block_size(list, 4096 + objects * META_BYTES) < 0 ||
         H5Pset_fclose_degree(list, H5F_CLOSE_SEMI) < 0 || (memory && H5Pset_fapl_stdio(list) < 0)
 #if H5_VERSION_GE(1, 10, 7)
         || H5Pset_file_locking(list, 0, 1) < 0

@@ -21,9 +21,9 @@ void tt_h5_leave(tt_h5_scope *scope);
  * reason. */
 tutti_status tt_h5_fail(const char *fmt, ...) TT_PRINTF(1, 2);
 
-/* Access lists: format 1.10, alignment, no file locks; for memory files the driver that takes
- * their paths. */
-hid_t tt_h5_file_access(bool memory);
+/* Access lists: format 1.10, large objects aligned, no file locks; for memory files the driver that
+ * takes their paths. */
+hid_t tt_h5_file_access(bool memory, size_t objects); /* about so many are to be made */
 tutti_status tt_h5_memory(const char *name, int *fd_out, char *path, size_t cap);
 /* Through /proc, so that HDF5, which takes only paths, stays in the directory that is open. */
 void tt_h5_path(int dir, const char *name, char *path, size_t cap);

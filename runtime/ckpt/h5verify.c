@@ -182,7 +182,7 @@ static tutti_status check_file(checker *c, int dir, uint32_t file)
 {
     char path[128];
     tt_h5_path(dir, c->name, path, sizeof path);
-    hid_t access = tt_h5_file_access(false);
+    hid_t access = tt_h5_file_access(false, 0);
     hid_t id = access < 0 ? -1 : H5Fopen(path, H5F_ACC_RDONLY, access);
     if (access >= 0)
         H5Pclose(access);

@@ -56,9 +56,12 @@ typedef struct tt_saver {
     /* kept from save to save: a program saves the same tensors again */
     tt_plan plan;
     tt_hash128 *plan_key; /* of each rank's description; NULL: no plan yet */
+    tt_form shard_form, index_form; /* of the plan */
+    char index_mesh[TT_MESH_MAX + 1];
     tt_stage stage;
     tt_event *staged; /* passed when the copies have been made; NULL: inline */
     bool wait_staged;
+    tt_shard_piece *piece; /* of a save that is waited for: the program's memory; else NULL */
 
     tt_save_note *notes; /* of all ranks */
     tt_worker worker;

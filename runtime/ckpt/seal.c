@@ -77,12 +77,16 @@ static tutti_status copy_index(tt_saver *s, tt_cfile *file, int memory)
 static tutti_status write_index(tt_saver *s, tt_manifest *m)
 {
     tt_cfile *file = &s->plan.cat.file[s->plan.cat.nfile - 1];
-    int memory;
     free(file->hash);
     file->hash = NULL;
-    TT_TRY(tt_h5_index_make(s->temp, m, &s->plan, &memory));
-    tutti_status status = copy_index(s, file, memory);
-    close(memory);
+    if (strcmp(s->index_mesh, s->mesh) != 0)
+        tt_form_free(&s->index_form);
+    snprintf(s->index_mesh, sizeof s->index_mesh, "%s", s->mesh);
+    tutti_status status = tt_h5_index_make(s->temp, m, &s->plan, &s->index_form.memory);
+    if (status == TUTTI_OK)
+        status = copy_index(s, file, s->index_form.memory);
+    if (status != TUTTI_OK) /* nobody knows how far it came */
+        tt_form_free(&s->index_form);
     return status;
 }
 

@@ -5,18 +5,23 @@
  * The space on disk is reserved before all else, with an allowance for HDF5's own bytes, so that a
  * full file system or a limit says so at once. HDF5 makes the file in memory, where the datasets'
  * space stays a hole, and is closed: it never sees the disk, and no lock of its is held while the
- * bulk goes there. Then the file is written block by block: one that lies in a dataset straight
- * from the staging memory, one that also holds HDF5's own bytes (they may be anywhere, also in a
- * dataset's tail) from a bounce buffer in which the two are laid over each other.
+ * bulk goes there. What it makes depends on the plan alone and is kept for the next save. Then the
+ * file is written block by block: one that lies in a dataset straight from the staging memory, one
+ * that also holds HDF5's own bytes (they may be anywhere, also in a dataset's tail) from a bounce
+ * buffer in which the two are laid over each other.
  *
  * Large shards go past the page cache (O_DIRECT) where the file system allows it: half the memory
  * traffic, and nothing is left for fsync. Two threads take the blocks in turn, so that one hashes
  * while the other's block is on its way. Only whole pages go that way; the last bytes of the file
  * are written at their exact length, for padding would overwrite metadata that lies behind them.
  *
+ * A save that the program waits for takes no staging memory: blocks are put together from the
+ * program's own. They go through the bounce buffer too, so that hash and disk see the same bytes
+ * whatever other threads do to them meanwhile.
+ *
  * The hashes are of what was meant to be written, not of what a later read happens to give. HDF5's
- * own bytes are read back from the disk, and HDF5 opens the file: every dataset must be where it
- * was made.
+ * own bytes, in which every dataset has been found at its place, are read back from the disk and
+ * compared, and HDF5 opens the file there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,11 +46,13 @@ typedef struct segment {
 typedef struct walk {
     int fd;
     int direct; /* the same file, past the page cache; -1: not there */
-    int memory; /* HDF5's part */
+    int memory; /* HDF5's part, the form's */
     const char *name;
     segment *seg; /* by place in the file */
     size_t nseg;
+    bool staged; /* the segments are ours: nobody changes them between hash and write */
     uint64_t block_bytes;
+    bool urgent;
     const _Atomic bool *cancel;
     tt_shard_report *report;
     _Atomic size_t next; /* block to write */
@@ -65,13 +72,25 @@ static int compare_segment(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-static tutti_status make_segments(walk *w, const tt_shard *shard, const tt_stage *stage,
-                                  const uint64_t *offset)
+/* Whole datasets from the staging memory, or the program's pieces of them. */
+static tutti_status list_segments(walk *w, const tt_shard_input *in, const uint64_t *offset)
 {
-    TT_TRY(tt_calloc(shard->ndset, sizeof *w->seg, &w->seg));
-    for (size_t i = 0; i < shard->ndset; i++)
-        w->seg[i] = (segment){offset[i], shard->dset[i].bytes, stage->base + shard->dset[i].stage};
-    w->nseg = shard->ndset;
+    const tt_shard *shard = in->shard;
+    w->nseg = in->stage != NULL ? shard->ndset : in->npiece;
+    TT_TRY(tt_calloc(w->nseg, sizeof *w->seg, &w->seg));
+    for (size_t i = 0; i < w->nseg && in->stage != NULL; i++)
+        w->seg[i] =
+            (segment){offset[i], shard->dset[i].bytes, in->stage->base + shard->dset[i].stage};
+    for (size_t i = 0; i < w->nseg && in->stage == NULL; i++) {
+        const tt_shard_piece *piece = &in->piece[i];
+        w->seg[i] = (segment){offset[piece->dset] + piece->within, piece->bytes, piece->data};
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status make_segments(walk *w, const tt_shard_input *in, const uint64_t *offset)
+{
+    TT_TRY(list_segments(w, in, offset));
     qsort(w->seg, w->nseg, sizeof *w->seg, compare_segment);
     for (size_t i = 1; i < w->nseg; i++)
         if (w->seg[i].at < w->seg[i - 1].at + w->seg[i - 1].bytes)
@@ -97,14 +116,16 @@ static size_t segment_at(const walk *w, uint64_t at)
 /* What the file is to hold from begin to end, HDF5's bytes and ours laid over each other. */
 static tutti_status lay(const walk *w, uint64_t begin, uint64_t end, char *to)
 {
-    TT_TRY(tt_file_read(w->memory, w->name, to, end - begin, begin));
+    uint64_t done = begin;
     for (size_t i = segment_at(w, begin); i < w->nseg && w->seg[i].at < end; i++) {
         const segment *s = &w->seg[i];
         uint64_t low = s->at > begin ? s->at : begin;
         uint64_t high = s->at + s->bytes < end ? s->at + s->bytes : end;
+        TT_TRY(tt_file_read(w->memory, w->name, to + (done - begin), low - done, done));
         memcpy(to + (low - begin), s->data + (low - s->at), high - low);
+        done = high;
     }
-    return TUTTI_OK;
+    return tt_file_read(w->memory, w->name, to + (done - begin), end - done, done);
 }
 
 /* Writes whole pages past the page cache; how many bytes of them, fewer where it refuses. */
@@ -149,7 +170,7 @@ static tutti_status write_block(walk *w, size_t i, char *bounce)
         end = w->report->bytes;
     size_t k = segment_at(w, begin);
     const char *data = bounce;
-    if (k < w->nseg && w->seg[k].at <= begin && w->seg[k].at + w->seg[k].bytes >= end)
+    if (w->staged && k < w->nseg && w->seg[k].at <= begin && w->seg[k].at + w->seg[k].bytes >= end)
         data = w->seg[k].data + (begin - w->seg[k].at);
     else
         TT_TRY(lay(w, begin, end, bounce));
@@ -183,7 +204,7 @@ static tutti_status write_some(void *arg)
 static tutti_status write_blocks(walk *w)
 {
     tt_shard_report *report = w->report;
-    tt_worker helper = {0};
+    tt_worker helper = {.urgent = w->urgent};
     report->blocks = (report->bytes + w->block_bytes - 1) / w->block_bytes;
     TT_TRY(tt_calloc(report->blocks, sizeof *report->hash, &report->hash));
     if (report->blocks >= HELPER_MIN_BLOCKS)
@@ -268,7 +289,7 @@ static tutti_status fill(walk *w, int dir, const tt_shard_input *in)
     TT_TRY(reserve(w->fd, w->name, w->report->bytes));
     if (ftruncate(w->fd, (off_t)w->report->bytes) != 0)
         return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot give %s its size", w->name);
-    TT_TRY(make_segments(w, in->shard, in->stage, w->report->offset));
+    TT_TRY(make_segments(w, in, w->report->offset));
     TT_TRY(open_direct(w, dir));
     TT_TRY(write_blocks(w));
     if (fsync(w->fd) != 0) /* final: the kernel may have dropped the pages */
@@ -277,12 +298,39 @@ static tutti_status fill(walk *w, int dir, const tt_shard_input *in)
     return tt_h5_shard_check(dir, w->name, in->shard, w->report->offset);
 }
 
+void tt_form_free(tt_form *form)
+{
+    if (form->memory >= 0)
+        close(form->memory);
+    free(form->offset);
+    *form = (tt_form){-1, NULL};
+}
+
+static tutti_status take_form(walk *w, const tt_shard_input *in)
+{
+    size_t bytes = in->shard->ndset * sizeof *w->report->offset;
+    if (in->form->memory < 0) {
+        tt_form form = {-1, NULL};
+        TT_TRY(tt_calloc(in->shard->ndset, sizeof *form.offset, &form.offset));
+        tutti_status status = tt_h5_shard_make(w->name, in->shard, form.offset, &form.memory);
+        if (status != TUTTI_OK) {
+            tt_form_free(&form);
+            return status;
+        }
+        *in->form = form;
+    }
+    w->memory = in->form->memory;
+    if (bytes > 0)
+        memcpy(w->report->offset, in->form->offset, bytes);
+    return TUTTI_OK;
+}
+
 static tutti_status write_shard(int dir, walk *w, const tt_shard_input *in)
 {
     TT_TRY(tt_calloc(in->shard->ndset, sizeof *w->report->offset, &w->report->offset));
     TT_TRY(tt_file_create(dir, w->name, &w->fd));
     TT_TRY(reserve(w->fd, w->name, in->shard->stage_bytes + allowance(in->shard)));
-    TT_TRY(tt_h5_shard_make(w->name, in->shard, w->report->offset, &w->memory));
+    TT_TRY(take_form(w, in));
     TT_TRY(fill(w, dir, in));
     int fd = w->fd;
     w->fd = -1;
@@ -306,11 +354,13 @@ tutti_status tt_shard_write(int dir, const char *name, const tt_shard_input *in,
               .direct = -1,
               .memory = -1,
               .name = name,
+              .staged = in->stage != NULL,
               .block_bytes = in->block_bytes,
+              .urgent = in->urgent,
               .cancel = in->cancel,
               .report = &report};
     tutti_status status = write_shard(dir, &w, in);
-    close_all((int[]){w.fd, w.direct, w.memory}, 3);
+    close_all((int[]){w.fd, w.direct}, 2);
     free(w.seg);
     if (status != TUTTI_OK) {
         tt_shard_report_free(&report);

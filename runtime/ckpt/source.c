@@ -117,11 +117,16 @@ tutti_status tt_block_open(tt_block *b, const tt_source *src, const tt_cfile *fi
 
 tutti_status tt_block_read(tt_block *b, uint64_t index)
 {
+    return tt_block_read_to(b, index, b->data);
+}
+
+tutti_status tt_block_read_to(tt_block *b, uint64_t index, char *to)
+{
     uint64_t bytes = b->src->m.block_bytes;
     b->begin = index * bytes;
     b->end = b->file->bytes - b->begin < bytes ? b->file->bytes : b->begin + bytes;
-    TT_TRY(tt_file_read(b->fd, b->file->name, b->data, b->end - b->begin, b->begin));
-    tt_hash128 have = tt_hash128_of(b->data, b->end - b->begin), want = b->file->hash[index];
+    TT_TRY(tt_file_read(b->fd, b->file->name, to, b->end - b->begin, b->begin));
+    tt_hash128 have = tt_hash128_of(to, b->end - b->begin), want = b->file->hash[index];
     if (have.low != want.low || have.high != want.high)
         return tt_fail(TUTTI_ERR_CORRUPT,
                        "%s: bytes %llu to %llu are not what was written: their checksum differs",

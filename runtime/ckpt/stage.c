@@ -117,6 +117,8 @@ static tutti_status make_plan(tt_saver *s, const tt_buf *described, const commit
         return status;
     free(s->plan_key);
     s->plan_key = NULL;
+    tt_form_free(&s->shard_form);
+    tt_form_free(&s->index_form);
     tt_plan_free(&s->plan);
     status = tt_plan_make(&blobs, world->rank, s->block_bytes, &s->plan);
     tt_blobs_free(&blobs);
@@ -181,10 +183,22 @@ static tutti_status check_space(const tt_saver *s)
                    (unsigned long long)(need >> 20), (unsigned long long)(have >> 20));
 }
 
-static tutti_status reserve_all(tt_saver *s, tutti_stream stream)
+/* A save that the program waits for is written from where its data is. */
+static tutti_status point_pieces(tt_saver *s, const tutti_ckpt *ck)
 {
-    TT_TRY(check_space(s));
-    return reserve_stage(s, stream);
+    TT_TRY(tt_calloc(s->plan.ncopy, sizeof *s->piece, &s->piece));
+    for (size_t i = 0; i < s->plan.ncopy; i++) {
+        const tt_copy *copy = &s->plan.copy[i];
+        s->piece[i] = (tt_shard_piece){copy->box->dset, copy->box->within, copy->bytes,
+                                       (const char *)ck->item[copy->item].data + copy->from};
+    }
+    return TUTTI_OK;
+}
+
+static bool waited_for(const tt_saver *s, tutti_stream stream, const tutti_ckpt_save_opts *opts)
+{
+    return (opts->flags & TUTTI_CKPT_SYNC) != 0 && stream.kind == TUTTI_STREAM_INLINE &&
+           s->ctx->dev_ops->kind == TUTTI_BACKEND_HOST;
 }
 
 static tutti_status queue_copies(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream)
@@ -206,14 +220,22 @@ static tutti_status queue_copies(tt_saver *s, const tutti_ckpt *ck, tutti_stream
     return TUTTI_OK;
 }
 
+static tutti_status reserve_all(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream,
+                                const tutti_ckpt_save_opts *opts)
+{
+    TT_TRY(check_space(s));
+    return waited_for(s, stream, opts) ? point_pieces(s, ck) : reserve_stage(s, stream);
+}
+
 static void start_writing(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream,
                           const tutti_ckpt_save_opts *opts)
 {
     s->keep = (tt_retention){opts->keep_last, opts->keep_every};
+    s->worker.urgent = (opts->flags & TUTTI_CKPT_SYNC) != 0;
     s->best = (opts->flags & TUTTI_CKPT_BEST) != 0;
     snprintf(s->mesh, sizeof s->mesh, "%s", opts->mesh == NULL ? "" : opts->mesh);
     s->wait_staged = stream.kind != TUTTI_STREAM_INLINE;
-    s->snapshot = queue_copies(s, ck, stream);
+    s->snapshot = s->piece != NULL ? TUTTI_OK : queue_copies(s, ck, stream);
     if (s->snapshot == TUTTI_OK)
         s->snapshot = tt_worker_start(&s->worker, tt_save_write, s);
     if (s->snapshot != TUTTI_OK) /* told to the others where the writers are asked */
@@ -241,9 +263,22 @@ static tutti_status commit(tt_saver *s, const tutti_ckpt *ck, tutti_stream strea
     tt_group *world = &s->ctx->world;
     TT_TRY(tt_agree(world, "tutti_ckpt_commit", commit_args(s, ck, stream, opts)));
     TT_TRY(agree_plan(s, ck, opts));
-    TT_TRY(tt_agree(world, "tutti_ckpt_commit", reserve_all(s, stream)));
+    TT_TRY(tt_agree(world, "tutti_ckpt_commit", reserve_all(s, ck, stream, opts)));
     start_writing(s, ck, stream, opts);
     return TUTTI_OK;
+}
+
+/* The worker may still run where the ranks lost touch: not with the program's memory. */
+static void leave_pieces(tt_saver *s)
+{
+    char text[TT_ERROR_TEXT_MAX];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    atomic_store(&s->worker.cancel, true);
+    tutti_status ended = tt_worker_join(&s->worker);
+    free(s->piece);
+    s->piece = NULL;
+    if (ended != TUTTI_OK || text[0] != '\0')
+        tt_fail_text(ended, text);
 }
 
 tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
@@ -260,9 +295,13 @@ tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
     tutti_status status = tt_ctx_check(s->ctx);
     if (status == TUTTI_OK)
         status = commit(s, ck, stream, opts);
-    tt_ckpt_discard(ck);
     if (status != TUTTI_OK)
-        return tt_saver_drop(
+        status = tt_saver_drop(
             s, tt_fail_more(status, "checkpoint of step %lld in %s", (long long)s->step, s->path));
-    return (opts->flags & TUTTI_CKPT_SYNC) != 0 ? tt_saver_progress(s, true) : TUTTI_OK;
+    else if ((opts->flags & TUTTI_CKPT_SYNC) != 0)
+        status = tt_saver_progress(s, true);
+    if (s->piece != NULL)
+        leave_pieces(s);
+    tt_ckpt_discard(ck);
+    return status;
 }

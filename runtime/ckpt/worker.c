@@ -25,7 +25,8 @@ static void lower_priority(void)
 static void *worker_main(void *arg)
 {
     tt_worker *w = arg;
-    lower_priority();
+    if (!w->urgent)
+        lower_priority();
     tt_log_identity(w->log_rank, w->log_size);
     w->status = w->fn(w->arg);
     snprintf(w->text, sizeof w->text, "%s", w->status == TUTTI_OK ? "" : tutti_last_error());

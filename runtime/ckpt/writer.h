@@ -10,12 +10,13 @@
 #include "ckpt/plan.h"
 #include "device/device.h"
 
-/* One piece of work in a thread of low priority. */
+/* One piece of work in a thread, of low priority unless the program waits for it. */
 typedef struct tt_worker {
     pthread_t thread;
     tutti_status (*fn)(void *arg);
     void *arg;
     int log_rank, log_size;
+    bool urgent; /* set before the start */
     bool running; /* a thread that must be joined */
     _Atomic bool cancel; /* asks fn to end early */
     _Atomic uint32_t done; /* futex word */
@@ -46,10 +47,29 @@ typedef struct tt_shard_report {
 } tt_shard_report;
 void tt_shard_report_free(tt_shard_report *report);
 
+/* Data of a shard that lies in the program's memory. */
+typedef struct tt_shard_piece {
+    uint32_t dset;
+    uint64_t within, bytes;
+    const char *data;
+} tt_shard_piece;
+
+/* HDF5's part of a file: a memory file in which the data is a hole. The same for every save of one
+ * plan, and kept, for HDF5 takes a good part of a millisecond for each dataset. */
+typedef struct tt_form {
+    int memory; /* -1: not yet made */
+    uint64_t *offset; /* of each dataset of a shard */
+} tt_form;
+void tt_form_free(tt_form *form); /* back to not made */
+
 typedef struct tt_shard_input {
     const tt_shard *shard;
-    const tt_stage *stage; /* its data */
+    tt_form *form;
+    const tt_stage *stage; /* its data; NULL: the pieces */
+    const tt_shard_piece *piece;
+    size_t npiece;
     uint64_t block_bytes;
+    bool urgent; /* the program waits */
     const _Atomic bool *cancel; /* asks to end early */
 } tt_shard_input;
 

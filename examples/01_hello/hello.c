@@ -34,5 +34,9 @@ int main(void)
     if (status != TUTTI_OK)
         fprintf(stderr, "hello: %s\n", tutti_last_error());
     left = tutti_finalize(ctx);
+    if (fclose(stdout) != 0) { /* a full disk */
+        perror("hello: standard output");
+        return 1;
+    }
     return status == TUTTI_OK && left == TUTTI_OK ? 0 : 1;
 }

@@ -288,5 +288,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "overlap: %s\n", tutti_last_error());
         return 1;
     }
+    if (fclose(stdout) != 0) { /* a full disk */
+        perror("overlap: standard output");
+        return 1;
+    }
     return good ? 0 : 3;
 }

@@ -155,5 +155,9 @@ int main(int argc, char **argv)
     free(s.x);
     if (status != TUTTI_OK || left != TUTTI_OK)
         return 1;
+    if (fclose(stdout) != 0) { /* a full disk */
+        perror("checkpoint: standard output");
+        return 1;
+    }
     return s.stopped ? 143 : 0;
 }

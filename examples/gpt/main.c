@@ -343,5 +343,9 @@ int main(int argc, char **argv)
         status = EXIT_FAILED;
     }
     args_free(&options);
+    if (fclose(stdout) != 0 && status == 0) { /* a full disk must not look like success */
+        perror("gpt: standard output");
+        status = EXIT_FAILED;
+    }
     return status;
 }

@@ -62,6 +62,7 @@ typedef struct tt_step {
     uint32_t todo; /* of the last one that ended: TUTTI_DO_... */
     bool begun; /* one was begun at the call before */
     _Atomic bool stop; /* this rank was asked to */
+    _Atomic bool save; /* this rank wants a save, once */
     uint32_t signals_before;
     bool has_signals;
 } tt_step;

@@ -112,7 +112,7 @@ void tt_step_destroy(tt_step *step)
 
 typedef struct vote {
     int64_t step;
-    uint32_t stop, spare;
+    uint32_t stop, save;
 } vote;
 
 static tutti_status count_votes(tutti_ctx *ctx, const tt_blobs *blobs, uint32_t *todo_out)
@@ -131,7 +131,9 @@ static tutti_status count_votes(tutti_ctx *ctx, const tt_blobs *blobs, uint32_t 
                            tt_ctx_rank_name(ctx, 0, a, sizeof a), (long long)first.step,
                            tt_ctx_rank_name(ctx, i, b, sizeof b), (long long)v.step);
         if (v.stop != 0)
-            todo = TUTTI_DO_SAVE | TUTTI_DO_STOP;
+            todo |= TUTTI_DO_SAVE | TUTTI_DO_STOP;
+        if (v.save != 0)
+            todo |= TUTTI_DO_SAVE;
     }
     *todo_out = todo;
     return TUTTI_OK;
@@ -185,7 +187,7 @@ static bool is_asked_to_stop(const tt_step *step)
 
 static tutti_status begin_next(tutti_ctx *ctx, tt_step *step, int64_t number)
 {
-    vote mine = {number, is_asked_to_stop(step), 0};
+    vote mine = {number, is_asked_to_stop(step), atomic_exchange(&step->save, false)};
     pthread_mutex_lock(&ctx->progress->lock);
     tutti_status status = tt_xchg_start(&step->group, TT_CH_STEP, "tutti_step", &mine, sizeof mine,
                                         ctx->timeout_s, &step->xchg);
@@ -217,6 +219,11 @@ tutti_status tutti_step(tutti_ctx *ctx, int64_t step, uint32_t *todo_out)
     mine->begun = true;
     *todo_out = todo;
     return TUTTI_OK;
+}
+
+void tt_step_want_save(tutti_ctx *ctx)
+{
+    atomic_store(&ctx->progress->step.save, true);
 }
 
 void tutti_request_stop(tutti_ctx *ctx)

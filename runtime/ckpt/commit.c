@@ -165,6 +165,7 @@ static void end_committed(tt_saver *s)
         tt_log_info(TT_CKPT, "checkpoint of step %lld is durable in %s", (long long)s->step,
                     s->path);
     s->last_durable = s->step;
+    s->schedule.durable_s = 1e-9 * (double)(tt_now_ns() - s->schedule.began_ns);
     tt_saver_drop(s, TUTTI_OK); /* nothing is left to remove: it has another name now */
 }
 
@@ -192,6 +193,8 @@ static tutti_status hook(tutti_ctx *ctx, void *arg, int64_t step)
 {
     tt_saver *s = arg;
     (void)ctx;
+    if (step >= 0)
+        tt_schedule_step(s, step);
     return tt_saver_progress(s, step < 0);
 }
 
@@ -220,6 +223,7 @@ static void saver_free(void *arg)
         tt_log_debug(TT_CKPT, "the save of step %lld ends with its context", (long long)s->step);
     tt_ckpt_discard(s->open);
     tt_saver_drop(s, TUTTI_OK);
+    tt_schedule_end(s);
     tt_folder_lock_release(s->lock);
     if (drained(s))
         tt_stage_free(&s->stage);
@@ -244,6 +248,7 @@ tutti_status tt_saver_get(tutti_ctx *ctx, tt_saver **saver_out)
     s->ctx = ctx;
     s->block_bytes = ctx->ckpt_block_bytes;
     s->last_durable = -1;
+    s->schedule.runs = -1;
     s->dir = s->temp = s->owner = -1;
     s->shard_form.memory = s->index_form.memory = -1;
     tutti_status status = tt_calloc((size_t)ctx->world.size, sizeof *s->notes, &s->notes);

@@ -128,6 +128,7 @@ static tutti_status open_save(tt_saver *s, const char *dir, int64_t step, tutti_
     ck->ctx = s->ctx;
     s->open = ck;
     s->phase = TT_SAVE_OPEN;
+    tt_schedule_began(s);
     *ck_out = ck;
     return TUTTI_OK;
 }

@@ -7,6 +7,19 @@
 #include "ckpt/dir.h"
 #include "ckpt/writer.h"
 
+/* When the next save is due, on rank 0. */
+typedef struct tt_schedule {
+    bool on;
+    tutti_ckpt_schedule_opts opts;
+    double mtbf_s;
+    int64_t began_ns; /* the last save; or the schedule */
+    int64_t began_step; /* -1: the first call of tutti_step since counts as 0 */
+    int64_t asked_step; /* asked for and not yet begun; -1: not */
+    double cost_s,
+        durable_s; /* of the last save: that it stopped the program, until it was durable */
+    int runs; /* the folder that learns; -1: none */
+} tt_schedule;
+
 /* The same on all ranks between two calls. */
 typedef enum tt_save_phase {
     TT_SAVE_NONE,
@@ -63,6 +76,7 @@ typedef struct tt_saver {
     bool wait_staged;
     tt_shard_piece *piece; /* of a save that is waited for: the program's memory; else NULL */
 
+    tt_schedule schedule;
     tt_save_note *notes; /* of all ranks */
     tt_worker worker;
     tutti_status snapshot; /* of queueing the copies */
@@ -81,6 +95,10 @@ tutti_status tt_saver_progress(tt_saver *s, bool wait);
  * its text still this thread's last error. */
 tutti_status tt_saver_drop(tt_saver *s, tutti_status status);
 void tt_ckpt_discard(tutti_ckpt *ck); /* takes NULL */
+
+void tt_schedule_step(tt_saver *s, int64_t step); /* asks for a save when one is due */
+void tt_schedule_began(tt_saver *s);
+void tt_schedule_end(tt_saver *s); /* of the job: it went well unless the context failed */
 
 /* Local work, in the worker. */
 tutti_status tt_save_write(void *saver); /* this rank's shard */

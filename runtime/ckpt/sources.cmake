@@ -24,6 +24,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/retain.c
     ${CMAKE_CURRENT_LIST_DIR}/save.c
     ${CMAKE_CURRENT_LIST_DIR}/scan.c
+    ${CMAKE_CURRENT_LIST_DIR}/schedule.c
     ${CMAKE_CURRENT_LIST_DIR}/seal.c
     ${CMAKE_CURRENT_LIST_DIR}/shard.c
     ${CMAKE_CURRENT_LIST_DIR}/source.c

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "ckpt/saver.h"
+#include "core/clock.h"
 #include "core/log.h"
 
 /* What every rank tells every other at commit. */
@@ -293,6 +294,7 @@ tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
     if (opts == NULL)
         opts = &defaults;
     tutti_status status = tt_ctx_check(s->ctx);
+    int64_t start = tt_now_ns();
     if (status == TUTTI_OK)
         status = commit(s, ck, stream, opts);
     if (status != TUTTI_OK)
@@ -302,6 +304,7 @@ tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
         status = tt_saver_progress(s, true);
     if (s->piece != NULL)
         leave_pieces(s);
+    s->schedule.cost_s = 1e-9 * (double)(tt_now_ns() - start);
     tt_ckpt_discard(ck);
     return status;
 }

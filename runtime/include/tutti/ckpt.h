@@ -114,6 +114,42 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add_bytes(tutti_ckpt *ck, cons
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
                                                          const tutti_ckpt_save_opts *opts);
 
+/* When a checkpoint is due; begin with TUTTI_CKPT_SCHEDULE_INIT. With nothing set: every 10
+ * minutes. With several: whichever comes first. */
+typedef struct tutti_ckpt_schedule_opts {
+    size_t size; /* sizeof(tutti_ckpt_schedule_opts) */
+    int64_t every_steps; /* calls of tutti_step since the last save; 0: no matter */
+    double every_s; /* seconds since the last save was begun; 0: no matter */
+    bool automatic; /* the interval that loses least: see tutti_ckpt_interval */
+    double
+        mtbf_s; /* automatic: mean seconds between failures of the job; 0: learnt in the folder */
+} tutti_ckpt_schedule_opts;
+#define TUTTI_CKPT_SCHEDULE_INIT                                                                   \
+    {                                                                                              \
+        sizeof(tutti_ckpt_schedule_opts), 0, 0, false, 0                                           \
+    }
+
+/*
+ * From now on tutti_step reports TUTTI_DO_SAVE on all ranks in the same call when a checkpoint is
+ * due, by rank 0's clock. dir is the folder of the checkpoints; where `automatic` learns, the file
+ * `.runs` in it counts the runs that did not end well. NULL opts: every 10 minutes. May be called
+ * again. Errors: ARG, IO, NO_MEMORY.
+ * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
+ * tutti_init. Graph-capture: refused. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_schedule(tutti_ctx *ctx, const char *dir,
+                                                           const tutti_ckpt_schedule_opts *opts);
+
+/*
+ * The interval in seconds that loses least time to saves and to what failures undo (J. T. Daly, A
+ * higher order estimate of the optimum checkpoint interval, 2006, eq. 37): for a cost c below 2m
+ * sqrt(2cm) (1 + sqrt(c / 2m) / 3 + c / 18m) - c, else m. cost_s: that a save stops the program
+ * for; mtbf_s: between failures. 0 where either is not above 0.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
+ */
+TUTTI_API double tutti_ckpt_interval(double cost_s, double mtbf_s);
+
 /*
  * Waits until no save is being written and all that were handed over are committed or failed.
  * *last_durable_step_out (may be NULL) gets the newest step committed by this context, -1 if none.

@@ -104,7 +104,8 @@ enum { TUTTI_DO_SAVE = 1u << 0, TUTTI_DO_STOP = 1u << 1 };
 /*
  * The boundary after step number `step` (counting from 0, the same on all ranks). Reports what all
  * ranks agreed one call earlier, so it waits only for ranks more than a step behind: TUTTI_DO_SAVE
- * | TUTTI_DO_STOP after any rank was told to stop (SIGTERM, SIGUSR1, SIGUSR2, tutti_request_stop).
+ * | TUTTI_DO_STOP after any rank was told to stop (SIGTERM, SIGUSR1, SIGUSR2, tutti_request_stop);
+ * TUTTI_DO_SAVE alone when a checkpoint is due (tutti_ckpt_schedule).
  * Finished checkpoints are committed here. Call it in evaluation and sampling loops too, with the
  * same step number. Where MPI offers less than MPI_THREAD_MULTIPLE there is no progress thread:
  * then it costs one barrier, and says so once. Errors: TIMEOUT, MISMATCH (step numbers differ),

@@ -7,8 +7,8 @@
  *
  * raw write: as many files of as many bytes, made in a temporary directory, written by as many
  * threads, each file and the directory synced, renamed, the parent synced; once through the page
- * cache and once past it (O_DIRECT); the way with the smaller median counts. raw read: the same files, read
- * in 4 MiB pieces.
+ * cache and once past it (O_DIRECT); the way with the smaller median counts. raw read: the same
+ * files, read in 4 MiB pieces.
  */
 #include <errno.h>
 #include <fcntl.h>

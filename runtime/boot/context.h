@@ -118,7 +118,8 @@ tutti_status tt_ctx_hook_add(tutti_ctx *ctx, const char *key, tt_step_hook run,
                              tt_ctx_free_fn free_fn, void *arg);
 tutti_status tt_ctx_hooks_run(tutti_ctx *ctx, int64_t step);
 
-/* The next exchange of tutti_step carries the wish: TUTTI_DO_SAVE, on all ranks in the same call. */
+/* The next exchange of tutti_step carries the wish: TUTTI_DO_SAVE, on all ranks in the same call.
+ */
 void tt_step_want_save(tutti_ctx *ctx);
 
 /* "rank 5 (node-b, local rank 1)" into a buffer; returns it. */

@@ -181,7 +181,7 @@ static tutti_status set(tt_saver *s, const char *dir, const tutti_ckpt_schedule_
 tutti_status tutti_ckpt_schedule(tutti_ctx *ctx, const char *dir,
                                  const tutti_ckpt_schedule_opts *opts)
 {
-    static const tutti_ckpt_schedule_opts defaults = TUTTI_CKPT_SCHEDULE_INIT;
+    static const tutti_ckpt_schedule_opts defaults = TUTTI_CKPT_SCHEDULE_OPTS_INIT;
     tt_saver *s = NULL;
     if (ctx == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_schedule: ctx is NULL");

@@ -46,7 +46,7 @@ static uint64_t heard[4];
 
 static void steps_body(tt_rank *r)
 {
-    tutti_ckpt_schedule_opts opts = TUTTI_CKPT_SCHEDULE_INIT;
+    tutti_ckpt_schedule_opts opts = TUTTI_CKPT_SCHEDULE_OPTS_INIT;
     opts.every_steps = 5;
     TT_EXPECT_OK(r, tutti_ckpt_schedule(r->ctx, dir, &opts));
     train(r, 32, &heard[r->rank]);
@@ -65,7 +65,7 @@ static void by_steps(void **state)
 
 static void seconds_body(tt_rank *r)
 {
-    tutti_ckpt_schedule_opts opts = TUTTI_CKPT_SCHEDULE_INIT;
+    tutti_ckpt_schedule_opts opts = TUTTI_CKPT_SCHEDULE_OPTS_INIT;
     opts.every_s = 1e-9; /* always */
     TT_EXPECT_OK(r, tutti_ckpt_schedule(r->ctx, dir, &opts));
     train(r, 8, &heard[r->rank]);
@@ -85,7 +85,7 @@ static void never_body(tt_rank *r)
 {
     TT_EXPECT_OK(r, tutti_ckpt_schedule(r->ctx, dir, NULL)); /* 10 minutes */
     train(r, 20, &heard[r->rank]);
-    tutti_ckpt_schedule_opts opts = TUTTI_CKPT_SCHEDULE_INIT;
+    tutti_ckpt_schedule_opts opts = TUTTI_CKPT_SCHEDULE_OPTS_INIT;
     opts.every_s = -1;
     TT_EXPECT(r, tutti_ckpt_schedule(r->ctx, dir, &opts) == TUTTI_ERR_ARG);
     opts.every_s = NAN;
@@ -101,7 +101,7 @@ static void by_default(void **state)
 
 static void learn_body(tt_rank *r)
 {
-    tutti_ckpt_schedule_opts opts = TUTTI_CKPT_SCHEDULE_INIT;
+    tutti_ckpt_schedule_opts opts = TUTTI_CKPT_SCHEDULE_OPTS_INIT;
     opts.automatic = true;
     TT_EXPECT_OK(r, tutti_ckpt_schedule(r->ctx, dir, &opts));
     train(r, 4, &heard[r->rank]);

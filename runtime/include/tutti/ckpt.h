@@ -114,7 +114,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add_bytes(tutti_ckpt *ck, cons
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
                                                          const tutti_ckpt_save_opts *opts);
 
-/* When a checkpoint is due; begin with TUTTI_CKPT_SCHEDULE_INIT. With nothing set: every 10
+/* When a checkpoint is due; begin with TUTTI_CKPT_SCHEDULE_OPTS_INIT. With nothing set: every 10
  * minutes. With several: whichever comes first. */
 typedef struct tutti_ckpt_schedule_opts {
     size_t size; /* sizeof(tutti_ckpt_schedule_opts) */
@@ -124,7 +124,7 @@ typedef struct tutti_ckpt_schedule_opts {
     double
         mtbf_s; /* automatic: mean seconds between failures of the job; 0: learnt in the folder */
 } tutti_ckpt_schedule_opts;
-#define TUTTI_CKPT_SCHEDULE_INIT                                                                   \
+#define TUTTI_CKPT_SCHEDULE_OPTS_INIT                                                              \
     {                                                                                              \
         sizeof(tutti_ckpt_schedule_opts), 0, 0, false, 0                                           \
     }

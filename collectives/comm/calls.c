@@ -201,3 +201,24 @@ tutti_status tutti_recv(tutti_comm *comm, void *buf, size_t n, tutti_dtype dtype
                     .stream = stream};
     return tt_submit(&call, NULL);
 }
+
+tutti_status tutti_comm_native_begin(tutti_comm *comm, tutti_stream stream, void **native_out)
+{
+    if (comm == NULL || native_out == NULL)
+        return tt_fail(TUTTI_ERR_ARG, "native_begin: %s is NULL",
+                       comm == NULL ? "the communicator" : "native_out");
+    TT_TRY(tt_ctx_check(comm->ctx));
+    TT_TRY(tt_group_forbid("native_begin"));
+    TT_TRY(comm->ctx->dev_ops->stream_check(comm->ctx->dev, stream));
+    if (comm->ops->native_begin == NULL)
+        return tt_fail(TUTTI_ERR_UNSUPPORTED, "native_begin: comm %s is made of nothing but tutti",
+                       comm->name);
+    return comm->ops->native_begin(comm, stream, native_out);
+}
+
+tutti_status tutti_comm_native_end(tutti_comm *comm)
+{
+    if (comm == NULL || comm->ops->native_end == NULL)
+        return tt_fail(TUTTI_ERR_STATE, "native_end without native_begin");
+    return comm->ops->native_end(comm);
+}

@@ -77,6 +77,9 @@ typedef struct tt_coll_ops {
     tutti_status (*split)(tutti_comm *parent, const tt_group *part, int color);
     /* Finds out which calls have been carried out (tutti_comm.pending). NULL: they tell. */
     void (*advance)(tutti_ctx *ctx);
+    /* tutti_comm_native_begin and _end, arguments checked. NULL: there is nothing to give. */
+    tutti_status (*native_begin)(tutti_comm *comm, tutti_stream stream, void **native_out);
+    tutti_status (*native_end)(tutti_comm *comm);
     /* Collective, agreed. */
     tutti_status (*mem_alloc)(tutti_comm *comm, size_t bytes, void **ptr_out);
     tutti_status (*mem_register)(tutti_comm *comm, void *ptr, size_t bytes);

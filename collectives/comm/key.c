@@ -38,7 +38,7 @@ static const char *const op_names[] = {"",
 
 const char *tt_kind_name(tt_kind kind)
 {
-    return (unsigned)kind < TT_KIND_COUNT ? kind_names[kind] : "unknown call";
+    return (unsigned)kind < TT_KIND_COUNT ? kind_names[kind] : "the program's own call";
 }
 
 void tt_call_free(tt_call *call)

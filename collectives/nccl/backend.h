@@ -61,6 +61,9 @@ typedef struct tt_nccl_ctx {
     tt_share *shares, *retired;
     tt_point last; /* of the launch before, whatever its communicator */
     tt_event *join[TT_STREAMS_MAX]; /* of groups on several streams; made when first needed */
+    tutti_comm *native; /* between native_begin and native_end */
+    tutti_stream native_stream;
+    int native_device; /* current before */
     bool closed; /* aborted or being taken down: nothing is issued any more */
 
     pthread_mutex_t ring_lock;
@@ -107,6 +110,9 @@ void tt_share_free(tt_share *share);
 
 /* launch.c */
 tutti_status tt_nccl_launch(tt_call *calls, size_t n);
+/* The slots for calls of the program's own; `lock` is held from begin to end. */
+tutti_status tt_nccl_native_begin(tutti_comm *comm, tutti_stream stream, void **native_out);
+tutti_status tt_nccl_native_end(tutti_comm *comm);
 /* calls.c; under lock: one call, within an NCCL group where tt_call_needs_group says so. */
 bool tt_call_needs_group(const tt_call *call);
 tutti_status tt_call_enqueue(const tt_call *call, ncclResult_t *result_inout);

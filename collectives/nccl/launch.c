@@ -237,3 +237,52 @@ tutti_status tt_nccl_launch(tt_call *calls, size_t n)
         tt_call_free(&calls[i]);
     return status;
 }
+
+static tutti_status begin_native(tt_nccl_ctx *nc, tutti_comm *comm, tutti_stream stream)
+{
+    uint64_t capture = 0;
+    const tt_share *share = tt_nccl_of(comm)->share;
+    if (nc->closed)
+        return tt_ctx_check(nc->ctx);
+    TT_TRY(tt_device_capture(nc->ctx->dev, stream, &capture));
+    TT_TRY(tt_point_follow(nc, &share->last, stream, capture));
+    if (!nc->feature.orders_launches)
+        TT_TRY(tt_point_follow(nc, &nc->last, stream, capture));
+    return visit_device(nc, &nc->native_device);
+}
+
+tutti_status tt_nccl_native_begin(tutti_comm *comm, tutti_stream stream, void **native_out)
+{
+    tt_nccl_ctx *nc = tt_nccl_of(comm)->nc;
+    if (tt_nccl_of(comm)->share->comm == NULL)
+        return tt_fail(TUTTI_ERR_UNSUPPORTED,
+                       "native_begin: comm %s is of a single rank and has no ncclComm_t "
+                       "(TUTTI_NCCL_ONE=1 makes one)",
+                       comm->name);
+    pthread_mutex_lock(&nc->lock);
+    tutti_status status = begin_native(nc, comm, stream);
+    if (status != TUTTI_OK) {
+        pthread_mutex_unlock(&nc->lock);
+        return status;
+    }
+    nc->native = comm;
+    nc->native_stream = stream;
+    *native_out = tt_nccl_of(comm)->share->comm;
+    return TUTTI_OK;
+}
+
+tutti_status tt_nccl_native_end(tutti_comm *comm)
+{
+    tt_nccl_ctx *nc = tt_nccl_of(comm)->nc;
+    uint64_t capture = 0;
+    if (nc->native != comm)
+        return tt_fail(TUTTI_ERR_STATE, "native_end on comm %s without native_begin", comm->name);
+    const tt_call call = {.kind = TT_KIND_COUNT, .comm = comm, .stream = nc->native_stream};
+    nc->native = NULL;
+    leave_device(nc, nc->native_device);
+    tutti_status status = tt_device_capture(nc->ctx->dev, call.stream, &capture);
+    if (status == TUTTI_OK)
+        status = tt_ring_add(nc, &call, capture);
+    pthread_mutex_unlock(&nc->lock);
+    return status == TUTTI_OK ? TUTTI_OK : tt_ctx_fail(nc->ctx, status);
+}

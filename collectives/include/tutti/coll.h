@@ -138,6 +138,22 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_begin(void);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_end(void);
 
 /*
+ * Between begin and end the calling thread may make calls of its own on what the communicator is
+ * made of, for a program that moves over piece by piece: *native_out is an ncclComm_t, borrowed
+ * (tutti/interop_nccl.h has it typed). The calls go to `stream`, which has been made to follow what
+ * the communicator was given before, and what is given to it afterwards follows them. No other call
+ * of tutti's is made in between, and every begin that succeeded is followed by its end. Errors:
+ * ARG, STATE (in a group), UNSUPPORTED (the host backend, and a single rank without
+ * TUTTI_NCCL_ONE). Collective: as the calls inside. Blocks: no. Stream: ordered on `stream`.
+ * Threads: one at a time per context, in the same order on all ranks. Graph-capture: allowed
+ * (CUDA). After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_native_begin(tutti_comm *comm,
+                                                               tutti_stream stream,
+                                                               void **native_out);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_native_end(tutti_comm *comm);
+
+/*
  * values[i] = op over ranks, i < n (at most 4096), in place, summed in the fixed order of the
  * communicator. For host scalars: goes over the bootstrap and never touches a stream or the device.
  * Collective: yes, over comm. Blocks: host. Stream: none. Threads: one at a time per communicator.

@@ -420,6 +420,9 @@ static tutti_status read_machine(reader *r)
     TT_TRY(tt_calloc((size_t)r->n_raw, sizeof *r->at, &r->at));
     TT_TRY(tt_tree_build(r->m, r->raw, r->n_raw, r->wanted, r->n_wanted, r->at));
     TT_TRY(read_domains(r));
+    if (r->m->n_numa == 0)
+        return tt_fail(TUTTI_ERR_CORRUPT, "%s: an hwloc export without any NUMA node or device",
+                       tt_xml_file(r->xml));
     TT_TRY(add_gpus(r));
     TT_TRY(for_nets(r, add_net));
     TT_TRY(tt_hwloc_read_nvlinks(r->xml, r->m));

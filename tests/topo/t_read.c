@@ -219,6 +219,7 @@ static void refusals(void **state)
         {"<graphs version='1'><graph id='0' nchannels='2' speedintra='12' "
          "typeintra='SYS'/></graphs>",
          "ring 2 x 12 GB/s SYS", TUTTI_ERR_UNSUPPORTED},
+        {"<topology version='3.0'/>", "without any NUMA node", TUTTI_ERR_CORRUPT},
         {"<svg/>", "is no NCCL topology", TUTTI_ERR_UNSUPPORTED},
         {"Machine (P#0 total=1GB)\n", "lstopo", TUTTI_ERR_UNSUPPORTED},
         {"BZh91AY", "archive", TUTTI_ERR_UNSUPPORTED},

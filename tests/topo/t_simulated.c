@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A machine of the catalogue two ways: as described, and as the live reader finds it on a /sys made
+ * from the description and the simulated NVML (SIMGPU_MACHINE) that shows its GPUs. Both must be
+ * one model. t_topo_simulated MACHINE
+ */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "topo/paths.h"
+#include "topo/read.h"
+
+#include "tt_test.h"
+
+static char root[64];
+static const char *machine_name;
+
+static void make_folders(char *full)
+{
+    for (char *slash = strchr(full + strlen(root) + 1, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        (void)mkdir(full, 0755);
+        *slash = '/';
+    }
+}
+
+static void put(const char *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void put(const char *text, const char *fmt, ...)
+{
+    char path[1024], full[1200];
+    va_list args;
+    FILE *file;
+
+    va_start(args, fmt);
+    (void)vsnprintf(path, sizeof path, fmt, args);
+    va_end(args);
+    (void)snprintf(full, sizeof full, "%s/%s", root, path);
+    make_folders(full);
+    file = fopen(full, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void put_number(long number, const char *form, const char *dir, const char *name)
+{
+    char text[32];
+
+    (void)snprintf(text, sizeof text, strcmp(form, "x") == 0 ? "0x%lx\n" : "%ld\n", number);
+    put(text, "%s/%s", dir, name);
+}
+
+/* A bridge or function at the end of a chain of names. */
+static void put_function(const char *chain, const tt_pci *pci, int node)
+{
+    char dir[900], speed[32], target[1000], link[1000];
+
+    (void)snprintf(dir, sizeof dir, "sys/devices/%s", chain);
+    put_number(pci->class_code, "x", dir, "class");
+    put_number(pci->vendor, "x", dir, "vendor");
+    put_number(pci->device, "x", dir, "device");
+    put_number(node, "d", dir, "numa_node");
+    if (pci->gts > 0) {
+        (void)snprintf(speed, sizeof speed, "%.1f GT/s PCIe\n", (double)pci->gts);
+        put(speed, "%s/max_link_speed", dir);
+        put_number(pci->lanes, "d", dir, "max_link_width");
+    }
+    put("", "sys/bus/pci/devices/.keep");
+    (void)snprintf(target, sizeof target, "../../../devices/%s", chain);
+    (void)snprintf(link, sizeof link, "%s/sys/bus/pci/devices/%s", root, strrchr(chain, '/') + 1);
+    assert_int_equal(symlink(target, link), 0);
+}
+
+/* The function below a port of its own: the root port, or the downstream port of its switch. */
+static void chain_of(const tt_machine *m, int pci, char *chain, size_t bytes)
+{
+    char above[700] = "pci0000:00", busid[TT_BUSID_TEXT];
+
+    if (m->pci[pci].parent >= 0)
+        chain_of(m, m->pci[pci].parent, above, sizeof above);
+    (void)snprintf(chain, bytes, "%s/%04x:%02x:00.0/%s", above, 0xe000 + (unsigned)pci / 256,
+                   (unsigned)pci % 256, tt_busid_print(m->pci[pci].busid, busid));
+}
+
+static void write_bus(const tt_machine *m)
+{
+    for (int i = 0; i < m->n_pci; i++) {
+        tt_pci port = {.class_code = 0x060400, .vendor = 0x8086, .gts = 64, .lanes = 16};
+        int node = m->numa[m->pci[i].numa].id;
+        char chain[800], *last;
+
+        chain_of(m, i, chain, sizeof chain);
+        put_function(chain, &m->pci[i], node);
+        last = strrchr(chain, '/');
+        *last = 0;
+        if (m->pci[i].gts <= 0)
+            port.gts = 0;
+        put_function(chain, &port, node);
+    }
+}
+
+static void write_nics(const tt_machine *m)
+{
+    static const char *const layers[] = {"Ethernet\n", "Ethernet\n", "InfiniBand\n", "Ethernet\n",
+                                         "Unspecified\n"};
+    char text[64], link[300], target[64], busid[TT_BUSID_TEXT];
+
+    for (int i = 0; i < m->n_nics; i++) {
+        const tt_nic *nic = &m->nics[i];
+        bool rdma = nic->kind != TT_NIC_ETHERNET;
+        char dir[128];
+
+        (void)snprintf(dir, sizeof dir, "sys/class/%s/%s", rdma ? "infiniband" : "net", nic->name);
+        if (rdma) {
+            put("4: ACTIVE\n", "%s/ports/1/state", dir);
+            put(layers[nic->kind], "%s/ports/1/link_layer", dir);
+            (void)snprintf(text, sizeof text, "%ld Gb/sec (4X)\n", (long)nic->mbps / 1000);
+            put(text, "%s/ports/1/rate", dir);
+            (void)snprintf(text, sizeof text, "0000:0000:0000:%04lx\n", (unsigned long)nic->guid);
+            put(text, "%s/node_guid", dir);
+        } else {
+            put("up\n", "%s/operstate", dir);
+            put_number(nic->mbps, "d", dir, "speed");
+        }
+        (void)snprintf(link, sizeof link, "%s/%s/device", root, dir);
+        (void)snprintf(target, sizeof target, "../../../%s",
+                       tt_busid_print(m->pci[nic->pci].busid, busid));
+        assert_int_equal(symlink(target, link), 0);
+    }
+}
+
+static void write_processors(const tt_machine *m)
+{
+    static const char *const vendors[] = {"", "GenuineIntel", "AuthenticAMD", "CentaurHauls"};
+    char text[4096];
+
+    for (int i = 0; i < m->n_numa; i++)
+        if (m->numa[i].id >= 0) {
+            (void)tt_cpuset_print_list(&m->numa[i].cpus, text, sizeof text);
+            put(text, "sys/devices/system/node/node%d/cpulist", m->numa[i].id);
+        }
+    (void)snprintf(text, sizeof text, "vendor_id\t: %s\ncpu family\t: %d\nmodel\t\t: %d\n",
+                   vendors[m->numa[0].vendor], m->numa[0].family, m->numa[0].model);
+    put(m->numa[0].arch == TT_ARCH_ARM ? "CPU implementer\t: 0x41\n" : text, "proc/cpuinfo");
+}
+
+static int links_to(const tt_machine *m, int gpu, int peer)
+{
+    int count = 0;
+
+    for (int i = 0; i < m->n_nvlinks; i++)
+        if (m->nvlinks[i].gpu == gpu &&
+            (peer < 0 ? m->nvlinks[i].peer == TT_PEER_SWITCH : m->nvlinks[i].peer_gpu == peer))
+            count += m->nvlinks[i].count;
+    return count;
+}
+
+/* Speeds may differ by rounding: links are counted in one sum or several. */
+static void same_paths(const tt_path *a, const tt_path *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        assert_true(a[i].type == b[i].type && a[i].hops == b[i].hops && a[i].via == b[i].via &&
+                    a[i].gbps < b[i].gbps * 1.001f && b[i].gbps < a[i].gbps * 1.001f);
+}
+
+static void compare(const tt_machine *a, const tt_machine *b)
+{
+    assert_int_equal(a->n_gpus, b->n_gpus);
+    assert_int_equal(a->n_nics, b->n_nics);
+    assert_int_equal(a->n_pci, b->n_pci);
+    for (int i = 0; i < a->n_gpus; i++) {
+        assert_true(a->pci[a->gpus[i].pci].busid == b->pci[b->gpus[i].pci].busid);
+        assert_int_equal(a->gpus[i].sm, b->gpus[i].sm);
+        assert_int_equal(a->numa[a->gpus[i].numa].id, b->numa[b->gpus[i].numa].id);
+        for (int peer = -1; peer < a->n_gpus; peer++)
+            assert_int_equal(links_to(a, i, peer), links_to(b, i, peer));
+    }
+    for (int i = 0; i < a->n_nics; i++) {
+        assert_string_equal(a->nics[i].name, b->nics[i].name);
+        assert_int_equal(a->nics[i].dev, b->nics[i].dev);
+        assert_int_equal(a->nics[i].mbps, b->nics[i].mbps);
+        assert_int_equal(a->nics[i].pci, b->nics[i].pci);
+    }
+    for (int i = 0; i < a->n_pci; i++)
+        assert_true(a->pci[i].busid == b->pci[i].busid && a->pci[i].parent == b->pci[i].parent &&
+                    a->pci[i].gbps == b->pci[i].gbps);
+    same_paths(a->paths->gpu_gpu, b->paths->gpu_gpu, a->n_gpus * a->n_gpus);
+    same_paths(a->paths->gpu_nic, b->paths->gpu_nic, a->n_gpus * a->n_nics);
+    assert_memory_equal(a->paths->island, b->paths->island, (size_t)a->n_gpus * sizeof(int32_t));
+}
+
+static void one_model(void **state)
+{
+    tutti_topo *described = NULL, *live = NULL;
+    const tt_machine *m;
+    char command[128];
+
+    (void)state;
+    assert_int_equal(tutti_topo_open_synthetic(machine_name, &described), TUTTI_OK);
+    m = described->machines[0];
+    (void)snprintf(root, sizeof root, "/tmp/tutti-topo-XXXXXX");
+    assert_non_null(mkdtemp(root));
+    write_bus(m);
+    write_nics(m);
+    write_processors(m);
+    assert_int_equal(setenv("TUTTI_TOPO_FSROOT", root, 1), 0);
+    if (tutti_topo_open_live(&live) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", root);
+    assert_int_equal(system(command), 0);
+    if (live->machines[0]->system.nvml != TT_YES)
+        fail_msg("no simulated NVML was found");
+    compare(m, live->machines[0]);
+    tutti_topo_close(described);
+    tutti_topo_close(live);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_model)};
+
+    if (argc != 2)
+        return 2;
+    machine_name = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

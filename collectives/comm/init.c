@@ -4,31 +4,14 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/planning.h"
 #include "core/mem.h"
-#include "topo/plan.h"
 #include "trace/recorder.h"
 
 static void last_seen(const tutti_ctx *ctx, char *buf, size_t cap)
 {
     const tt_upper *upper = ctx->upper;
     tt_recorder_last(upper->recorder, buf, cap);
-}
-
-/* Every rank makes the same plan; until it knows the machines, which ranks share one is all of it.
- */
-static tutti_status make_plan(tutti_ctx *ctx)
-{
-    tt_plan_input in = {NULL, ctx->node_count, ctx->world.size, NULL};
-    tt_plan_rank *ranks = NULL;
-    tutti_status status = tt_calloc((size_t)in.ranks, sizeof *ranks, &ranks);
-    if (status == TUTTI_OK) {
-        for (int i = 0; i < in.ranks; i++)
-            ranks[i] = (tt_plan_rank){ctx->place[i].node, -1};
-        in.rank = ranks;
-        status = tt_plan_create(&in, &ctx->plan);
-        free(ranks);
-    }
-    return tt_agree(&ctx->world, "tutti_init, plan", status);
 }
 
 static tutti_status make_world(tutti_ctx *ctx)
@@ -54,12 +37,6 @@ static tutti_status make_world(tutti_ctx *ctx)
     return tt_comm_create(ctx, &group, &opts, &upper->world);
 }
 
-static void destroy_plan(tutti_ctx *ctx)
-{
-    tt_plan_destroy(ctx->plan);
-    ctx->plan = NULL;
-}
-
 /* Communicators before the context: their work runs on its streams and bootstrap. */
 static void destroy_comms(tutti_ctx *ctx)
 {
@@ -80,7 +57,7 @@ tutti_status tutti_init(const tutti_init_opts *opts, tutti_ctx **ctx_out)
     if (ctx_out == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_init: ctx_out is NULL");
     TT_TRY(tt_context_create(opts, &ctx));
-    tutti_status status = make_plan(ctx);
+    tutti_status status = tt_planning_make(ctx);
     if (status == TUTTI_OK)
         status = make_world(ctx);
     if (status != TUTTI_OK) {
@@ -91,7 +68,7 @@ tutti_status tutti_init(const tutti_init_opts *opts, tutti_ctx **ctx_out)
     return TUTTI_OK;
 destroy_ctx:
     destroy_comms(ctx);
-    destroy_plan(ctx);
+    tt_planning_end(ctx);
     tt_context_destroy(ctx);
     return status;
 }
@@ -122,7 +99,7 @@ tutti_status tutti_finalize(tutti_ctx *ctx)
         status = end;
         snprintf(text, sizeof text, "%s", tutti_last_error());
     }
-    destroy_plan(ctx);
+    tt_planning_end(ctx);
     tt_context_destroy(ctx);
     return status == TUTTI_OK ? TUTTI_OK : tt_fail_text(status, text);
 }

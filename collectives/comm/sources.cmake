@@ -11,5 +11,6 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/key.c
     ${CMAKE_CURRENT_LIST_DIR}/layout.c
     ${CMAKE_CURRENT_LIST_DIR}/memory.c
+    ${CMAKE_CURRENT_LIST_DIR}/planning.c
     ${CMAKE_CURRENT_LIST_DIR}/scalars.c
     ${CMAKE_CURRENT_LIST_DIR}/split.c)

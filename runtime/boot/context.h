@@ -67,8 +67,8 @@ struct tutti_ctx {
 
     tt_progress *progress;
     tt_hooks *hooks;
-    struct tt_plan
-        *plan; /* topo/plan.h; made by tutti_init behind the device, kept by the upper layer */
+    struct tt_plan *plan; /* topo/plan.h; made by tutti_init, behind the device */
+    void *planning; /* what the plan is of (collectives/comm/planning.c) */
     void *upper; /* the collectives layer's part (collectives/comm.h) */
 };
 

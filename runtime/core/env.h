@@ -24,6 +24,9 @@ typedef enum tt_env_type {
 /* X(id, type, default text, must agree over ranks, help) */
 #define TT_ENV_TABLE(X)                                                                            \
     X(BACKEND, TT_ENV_STRING, "auto", true, "auto, host or cuda: where collectives run")           \
+    X(BIND, TT_ENV_BOOL, "1", false,                                                               \
+      "1: tutti_init narrows a rank to the processors near its GPU, or to its share of the NUMA "  \
+      "domains, within what the launcher gave it; 0: leaves them")                                 \
     X(BUCKET_BYTES, TT_ENV_BYTES, "0", true,                                                       \
       "cap of a gradient bucket when the program gives none; 0: measured")                         \
     X(CARRY_BYTES, TT_ENV_BYTES, "0", true,                                                        \
@@ -72,6 +75,9 @@ typedef enum tt_env_type {
       "per core")                                                                                  \
     X(TIMEOUT, TT_ENV_SECONDS, "600", true,                                                        \
       "seconds after which an operation that does not finish fails the job; 0: never")             \
+    X(TOPO, TT_ENV_STRING, "", false,                                                              \
+      "the machine to plan for in place of the one found: a file (NCCL XML, hwloc XML, "           \
+      "nvidia-smi topo -m) or a machine of `tutti topo --machine list`")                           \
     X(TOPO_FSROOT, TT_ENV_STRING, "", false,                                                       \
       "directory with a recorded sys/ and proc/ that is looked at in place of this machine's")     \
     X(WARN_AFTER, TT_ENV_SECONDS, "30", false,                                                     \

@@ -16,6 +16,7 @@
  * An error of the device is sticky in CUDA: whoever sees one in a wait tells the owner, which fails
  * the context.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -313,6 +314,11 @@ static void cuda_identity(const tt_device *dev, char id_out[TT_DEVICE_ID_MAX])
     memcpy(id_out, ((const tt_cuda *)dev)->id, TT_DEVICE_ID_MAX);
 }
 
+static void cuda_pci(const tt_device *dev, char pci_out[TT_DEVICE_ID_MAX])
+{
+    snprintf(pci_out, TT_DEVICE_ID_MAX, "%s", ((const tt_cuda *)dev)->pci);
+}
+
 static tutti_stream cuda_service(tt_device *dev)
 {
     return (tutti_stream){tt_cuda_of(dev)->service, TUTTI_STREAM_CUDA};
@@ -344,6 +350,7 @@ const tt_device_ops tt_device_cuda = {
     .close = cuda_close,
     .ordinal = cuda_ordinal,
     .identity = cuda_identity,
+    .pci = cuda_pci,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
     .stream_check = cuda_stream_check,

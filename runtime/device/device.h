@@ -49,6 +49,8 @@ typedef struct tt_device_ops {
     int (*ordinal)(const tt_device *dev);
     /* A name that no other device of any machine has (a GPU's UUID); NULL: ranks may share one. */
     void (*identity)(const tt_device *dev, char id_out[TT_DEVICE_ID_MAX]);
+    /* Its PCI bus id, as "0000:07:00.0"; NULL: it is no PCI device. */
+    void (*pci)(const tt_device *dev, char pci_out[TT_DEVICE_ID_MAX]);
 
     tutti_status (*stream_create)(tt_device *dev, const char *name, int priority,
                                   tutti_stream *out);

@@ -7,6 +7,8 @@ enum { EXIT_USAGE = 2 };
 
 int command_bench(int argc, char **argv); /* benchmarks/command.c */
 int command_ckpt(int argc, char **argv);
+int command_doctor(int argc, char **argv);
 int command_env(int argc, char **argv);
+int command_topo(int argc, char **argv);
 
 #endif

@@ -21,8 +21,12 @@ static const subcommand subcommands[] = {
      "what a collective costs here, beside MPI's; on every rank"},
     {"ckpt", command_ckpt, "COMMAND ...",
      "checkpoints: list, show, verify, compare, convert, prune"},
+    {"doctor", command_doctor, "[--links]",
+     "checks before a job; under mpirun also between the ranks"},
     {"env", command_env, "[--markdown]", "the TUTTI_* variables: value in force, origin, meaning"},
     {"help", command_help, "", "this list"},
+    {"topo", command_topo, "[options]",
+     "this machine or a described one: paths, findings, plan, drawing"},
     {"version", command_version, "", "version of the program and of the library"},
 };
 

@@ -38,6 +38,15 @@ tutti_status tt_red_fold_create(tutti_reducer *red, int micros)
     return TUTTI_OK;
 }
 
+size_t tt_red_partial_bytes(const tutti_reducer *red)
+{
+    size_t have = 0;
+
+    while (have < TT_RED_LEVELS_MAX && red->partial[have] != NULL)
+        have++;
+    return have * red->run_bytes;
+}
+
 void tt_red_fold_free(tutti_reducer *red)
 {
     for (int l = 0; l < TT_RED_LEVELS_MAX; l++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters after a sharded update: gathered in forward order, waited for where they are used. */
 #include "comm/issue.h"
+#include "core/clock.h"
 #include "reducer/reducer.h"
 #include "trace/nvtx.h"
 
@@ -45,6 +46,7 @@ static tutti_status gather(tutti_reducer *red, tutti_stream stream)
     TT_TRY(ops->stream_check(red->ctx->dev, stream));
     if (!tt_red_sharded(red) || red->ranks == 1)
         return TUTTI_OK;
+    red->param_exposed_s = 0;
     TT_TRY(tt_device_capture(red->ctx->dev, stream, &red->gathered_in));
     if (!tt_red_inline(stream)) {
         TT_TRY(ops->event_record(red->ctx->dev, red->updated, stream));
@@ -93,11 +95,17 @@ static tutti_status param_wait(tutti_reducer *red, const int *ids, size_t n, tut
 tutti_status tutti_reducer_param_wait(tutti_reducer *red, const int *ids, size_t n,
                                       tutti_stream stream)
 {
+    int64_t from;
+
     if (red == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_param_wait: the reducer is NULL");
     TT_TRY(tt_ctx_check(red->ctx));
     if (!red->committed)
         return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": param_wait before commit", red->name);
     TT_TRY(red->ctx->dev_ops->stream_check(red->ctx->dev, stream));
-    return param_wait(red, ids, ids != NULL ? n : red->nparams, stream);
+    from = tt_now_ns();
+    TT_TRY(param_wait(red, ids, ids != NULL ? n : red->nparams, stream));
+    if (tt_red_inline(stream) && tt_red_sharded(red))
+        red->param_exposed_s += (double)(tt_now_ns() - from) * 1e-9;
+    return TUTTI_OK;
 }

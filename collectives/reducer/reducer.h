@@ -140,6 +140,7 @@ struct tutti_reducer {
         *shadow; /* checked mode: gradients are reduced here, their own place holds NaN meanwhile */
     uint8_t *used, *used_by_all; /* per parameter: here, and by rank; FIND_UNUSED */
     char *partial[TT_RED_LEVELS_MAX]; /* sums over 1, 2, 4 ... micro-steps */
+    double param_exposed_s;
 
     /* the order of issue */
     int *order; /* bucket to be issued k-th */
@@ -253,6 +254,7 @@ tutti_status tt_red_sources_follow(tutti_reducer *red, tt_red_sources *sources);
 /* fold.c: sums over micro-steps, and means of scalars. */
 tutti_status tt_red_fold_create(tutti_reducer *red, int micros); /* collective */
 void tt_red_fold_free(tutti_reducer *red);
+size_t tt_red_partial_bytes(const tutti_reducer *red);
 tutti_status tt_red_fold(tutti_reducer *red, const tt_red_bucket *bucket);
 tutti_status tt_red_means_launch(tutti_reducer *red); /* in the last bucket's group */
 tutti_status tt_red_means_finish(tutti_reducer *red);

@@ -154,7 +154,9 @@ tutti_status tutti_reducer_stats_get(const tutti_reducer *red, tutti_reducer_sta
         .last_bucket_s = figures->last_bucket_s,
         .overlap =
             figures->comm_s > figures->exposed_s ? 1 - figures->exposed_s / figures->comm_s : 0,
+        .param_exposed_s = red->param_exposed_s,
         .bucket_bytes = red->bucket_bytes,
+        .partial_bytes = tt_red_partial_bytes(red),
         .state_count = red->shard_count,
         .padding = red->padding,
     };

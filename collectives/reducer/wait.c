@@ -240,6 +240,11 @@ tutti_status tutti_reducer_abandon(tutti_reducer *red)
         status = tt_group_forbid("tutti_reducer_abandon");
     if (status == TUTTI_OK && !red->in_step)
         status = tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": abandon without a step", red->name);
+    else if (status == TUTTI_OK && red->present < red->ranks)
+        status =
+            tt_fail(TUTTI_ERR_STATE,
+                    "reducer \"%s\": abandon while %d ranks have joined, which do not take part",
+                    red->name, red->ranks - red->present);
     else if (status == TUTTI_OK)
         status = abandon(red);
     pthread_mutex_unlock(&red->lock);

@@ -227,6 +227,16 @@ static void introduce(run *r, const char *products)
     introduce_optimizer(r);
 }
 
+/* What a reproducible run's sums over micro-steps cost. */
+static void report_sums(run *r)
+{
+    tutti_reducer_stats stats = {.size = sizeof stats};
+
+    if (r->options->reproducible && tutti_reducer_stats_get(r->reducer, &stats) == TUTTI_OK)
+        report_say(&r->report, "reproducible: sums over micro-steps took %.1f MiB on each rank",
+                   (double)stats.partial_bytes / 1048576);
+}
+
 static void report_trigrams(run *r)
 {
     double loss;
@@ -286,6 +296,7 @@ static int work(run *r)
         status = train(r);
     if (status != 0)
         return status;
+    report_sums(r);
     report_trigrams(r);
     status = report_weights(r);
     report_table(&r->report, r->step);

@@ -28,6 +28,7 @@ typedef struct plan {
     size_t bucket_bytes;
     double *params; /* what rank 0 ends with */
     const char *save, *load; /* folders */
+    bool abandon; /* every second step comes after one that is dropped half-way */
 } plan;
 
 typedef struct job job;
@@ -174,6 +175,26 @@ static void one_step(job *j, update *u)
     TT_EXPECT_OK(j->r, tutti_reducer_gather(j->red, j->stream));
 }
 
+/* Ranks are at different points when they learn that the batch is bad. */
+static void abandon_step(job *j)
+{
+    int micros = j->p->micros, reach = micros == 1 ? 1 : 1 + j->r->rank % micros;
+    float loss = NAN;
+
+    for (int k = 0; k < reach; k++) {
+        int done = k < reach - 1 ? 0 : (j->r->rank + j->step) % TENSORS;
+        TT_EXPECT_OK(j->r, tutti_reducer_begin(j->red, k, micros, j->stream));
+        TT_EXPECT_OK(j->r, tutti_stream_sync(j->r->ctx, j->stream));
+        TT_EXPECT_OK(j->r, tutti_reducer_mean(j->red, &loss, 1, (tutti_stream){0}));
+        for (int id = TENSORS - 1; id >= done; id--) {
+            for (size_t i = 0; i < j->count[id]; i++)
+                j->grad[id][i] = NAN;
+            TT_EXPECT_OK(j->r, tutti_reducer_ready(j->red, &id, 1, (tutti_stream){0}));
+        }
+    }
+    TT_EXPECT_OK(j->r, tutti_reducer_abandon(j->red));
+}
+
 static void save(job *j)
 {
     tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
@@ -246,6 +267,8 @@ static void train(job *j)
     if (p->load != NULL)
         load(j);
     for (; j->step < STEPS && !j->r->failed; j->step++) {
+        if (p->abandon && j->step % 2 == 1)
+            abandon_step(j);
         if (p->save != NULL && j->step == STEPS / 2)
             save(j);
         one_step(j, &u);
@@ -381,6 +404,19 @@ static void checkpoints_move(void **state)
     assert_int_equal(system(command), 0);
 }
 
+static void abandoned_steps_leave_nothing(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        plan p = {.reproducible = k >= 2, .micros = k >= 2 ? 4 : 1, .bucket_bytes = 4096};
+        take_reference(p, 3, "2,1");
+        p.abandon = true;
+        p.shard = k % 2 == 1;
+        p.own_grads = k == 3;
+        expect_equal(p, 3, "2,1");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +424,7 @@ int main(void)
         cmocka_unit_test(reproducible_over_ranks),
         cmocka_unit_test(narrow_wires),
         cmocka_unit_test(checkpoints_move),
+        cmocka_unit_test(abandoned_steps_leave_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

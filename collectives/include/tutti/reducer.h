@@ -249,7 +249,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_wait(tutti_reducer *red, tu
 
 /*
  * Drops this step's gradients on all ranks (a bad batch, say): what was issued is waited for, the
- * next call is begin(0, n). Errors: STATE, TIMEOUT, REMOTE.
+ * next call is begin(0, n). Errors: STATE (no step; or, with UNEVEN, a rank has joined), TIMEOUT,
+ * REMOTE.
  * Collective: yes, over comm. Blocks: host. Stream: drains its own. Threads: one. Graph-capture:
  * refused. After a failure: returns it.
  */
@@ -376,9 +377,11 @@ typedef struct tutti_reducer_stats {
     double first_ready_s; /* from begin of the last micro-step to the first bucket's issue */
     double last_bucket_s; /* the part of comm_s of the bucket issued last */
     double overlap; /* 1 - exposed_s / comm_s, at least 0: the part that computation hid */
+    double param_exposed_s; /* time that inline param_waits have blocked since the last gather */
     size_t bucket_bytes; /* cap of a bucket, given or chosen */
     size_t state_count; /* tutti_reducer_shard_count */
     size_t padding; /* of these, elements that belong to no parameter of this rank */
+    size_t partial_bytes; /* of sums over micro-steps (TUTTI_REDUCER_REPRODUCIBLE) */
 } tutti_reducer_stats;
 
 /*

@@ -63,7 +63,7 @@ static void split(parser *p)
 {
     char *at = p->line;
 
-    memcpy(p->line, p->whole, sizeof p->line);
+    memcpy(p->line, p->whole, strlen(p->whole) + 1);
     p->n_words = 0;
     while (p->n_words < WORDS_MAX) {
         at += strspn(at, " \t");
@@ -324,7 +324,7 @@ static tutti_status open_table(parser *p, const char *pending, uint32_t number)
         p->open = false; /* a second table of the kind is not read */
         return TUTTI_OK;
     }
-    memcpy(p->whole, pending, sizeof p->whole);
+    memcpy(p->whole, pending, strlen(pending) + 1);
     p->number = number;
     split(p);
     while (devices < p->n_words && is_device(p->words[devices]))
@@ -381,15 +381,15 @@ static tutti_status read_lines(parser *p, const char *text, size_t bytes)
         if (p->n_words == 0)
             continue;
         if (is_header(p) && !is_row(p)) {
-            memcpy(pending, p->whole, LINE_MAX_BYTES);
+            memcpy(pending, p->whole, strlen(p->whole) + 1);
             header = number;
             p->open = false;
             continue;
         }
         if (header != 0 && is_row(p)) {
-            memcpy(row, p->whole, LINE_MAX_BYTES);
+            memcpy(row, p->whole, strlen(p->whole) + 1);
             status = open_table(p, pending, header);
-            memcpy(p->whole, row, LINE_MAX_BYTES);
+            memcpy(p->whole, row, strlen(row) + 1);
             split(p);
             header = 0;
         }

@@ -271,6 +271,10 @@ static void oversize(void **state)
     assert_int_equal(tt_topo_read_text("wide", text, at, &topo), TUTTI_ERR_CORRUPT);
     assert_non_null(strstr(tutti_last_error(), "too many elements"));
 
+    memset(text, '\n', 4 << 20); /* four million lines */
+    memcpy(text, "GPU0\n", 5);
+    assert_int_equal(tt_topo_read_text("lines", text, 4 << 20, &topo), TUTTI_ERR_UNSUPPORTED);
+
     memset(text, 'A', 5 << 20);
     assert_int_equal(tt_topo_read_text("long", text, 5 << 20, &topo), TUTTI_ERR_UNSUPPORTED);
     free(text);

@@ -212,6 +212,8 @@ static tutti_status seal_machine(tt_machine *m)
 {
     tt_path_rules rules = TT_PATH_RULES_INIT;
 
+    if (m->n_numa == 0)
+        return tt_fail(TUTTI_ERR_CORRUPT, "it describes neither a processor nor a device");
     TT_TRY(seal_pci(m));
     TT_TRY(seal_gpus(m));
     TT_TRY(seal_nics(m));

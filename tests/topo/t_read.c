@@ -230,7 +230,7 @@ static void refusals(void **state)
         {"<system version='1'><cpu affinity='xyz'/></system>", "no mask", TUTTI_ERR_CORRUPT},
         {"<system version='1'><cpu><pci busid='0000:3b'/></cpu></system>", "bus id",
          TUTTI_ERR_CORRUPT},
-        {"GPU0\tGPU1\nGPU6\tNS\n", "neither a processor nor", TUTTI_ERR_CORRUPT},
+        {"GPU0\tGPU1\nGPU200\tNS\n", "neither a processor nor", TUTTI_ERR_CORRUPT},
         {"\tGPU0\tGPU0\nGPU0\t X \tSYS\n", "two columns", TUTTI_ERR_CORRUPT},
     };
 

@@ -9,8 +9,9 @@
  * Pages are the grain, bytes are the rule: on a fault the byte is looked up, and if no unseen work
  * uses it, the page is opened and the host goes on (that page is not watched until the next
  * operation). A host function on a stream runs while work behind it waits already; so in one, only
- * work that has been done counts. Only pages that lie wholly within a range are closed, and all of a small allocation:
- * a system call that is given a closed page does not fault but fails, so no bystander may be hit.
+ * work that has been done counts. Only pages that lie wholly within a range are closed, and all of
+ * a small allocation: a system call that is given a closed page does not fault but fails, so no
+ * bystander may be hit.
  */
 #include "internal.h"
 

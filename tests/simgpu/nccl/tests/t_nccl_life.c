@@ -168,12 +168,41 @@ static void test_async_error(void **state)
 {
     int codes[3] = {0}, own = 0;
     (void)state;
-    if (getenv("SIMGPU_FAULT") == NULL)
+    const char *fault = getenv("SIMGPU_FAULT");
+    if (fault == NULL || strstr(fault, "lost") != NULL)
         skip();
     assert_string_equal(world_threads_bare(3, async_error, codes), "");
     for (int i = 0; i < 3; i++)
         own += codes[i] == ncclSystemError;
     assert_int_equal(own, 1);
+}
+
+/* SIMGPU_FAULT takes rank 1's GPU off the bus in its cudaDeviceSynchronize. */
+static void lost(world_rank *r)
+{
+    ncclResult_t state;
+    init(r);
+    EXPECT(r, !r->failed);
+    world_barrier();
+    if (r->rank == 1)
+        EXPECT(r, cudaDeviceSynchronize() != cudaSuccess);
+    do
+        NCCL_OK(r, ncclCommGetAsyncError(r->comm, &state));
+    while (state == ncclSuccess);
+    EXPECT(r, state == (r->rank == 1 ? ncclUnhandledCudaError : ncclRemoteError));
+    world_barrier();
+    NCCL_OK(r, ncclCommAbort(r->comm));
+    cudaError_t error = cudaStreamDestroy(r->stream);
+    EXPECT(r, r->rank == 1 || error == cudaSuccess);
+}
+
+static void test_lost(void **state)
+{
+    const char *fault = getenv("SIMGPU_FAULT");
+    (void)state;
+    if (fault == NULL || strstr(fault, "lost") == NULL)
+        skip();
+    assert_string_equal(world_threads_bare(3, lost, NULL), "");
 }
 
 /* The last rank is gone; the others go on without it. */
@@ -236,12 +265,15 @@ static void test_graph(void **state)
     assert_string_equal(world_threads(4, graph, NULL), "");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_async_error), cmocka_unit_test(test_no_blocking),
-        cmocka_unit_test(test_missing),     cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_shrink),      cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_async_error), cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_no_blocking), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_abort),       cmocka_unit_test(test_shrink),
+        cmocka_unit_test(test_graph),
     };
+    if (argc > 1) /* the GPU that is lost is lost to the other tests too */
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

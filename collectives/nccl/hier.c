@@ -14,6 +14,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "nccl/backend.h"
+#include "topo/plan.h"
 
 typedef struct tt_hier {
     tt_share *node, *cross;
@@ -21,17 +22,32 @@ typedef struct tt_hier {
     size_t from_bytes; /* smaller calls stay flat: three steps cost more than they save */
 } tt_hier;
 
-enum { FROM_BYTES = 1 << 20 };
-
-/* What the machine's plan says; flat as long as it says nothing. */
+/* What the machine's plan says, where its groups are the nodes. */
 static tutti_status planned(const tutti_comm *comm, bool *hier_out, size_t *from_bytes_out)
 {
+    int n = comm->group.size, groups = 0, *group;
+    tt_comm_config config;
+    TT_TRY(tt_plan_comm_config(comm->ctx->plan, comm->group.world, n, NULL, &config));
+    if (config.hier_min_bytes == SIZE_MAX)
+        return TUTTI_OK;
+    TT_TRY(tt_calloc(2 * (size_t)n, sizeof *group, &group));
+    tutti_status status =
+        tt_plan_groups(comm->ctx->plan, comm->group.world, n, group, group + n, &groups);
+    free(group);
+    *hier_out = status == TUTTI_OK && groups == comm->layout.nodes;
+    *from_bytes_out = config.hier_min_bytes;
+    return status;
+}
+
+static tutti_status choose(const tutti_comm *comm, bool *hier_out, size_t *from_bytes_out)
+{
     const char *text;
-    (void)comm;
     TT_TRY(tt_env_get_string(TT_ENV_HIERARCHICAL, &text));
     *hier_out = strcmp(text, "1") == 0;
-    *from_bytes_out = *hier_out ? 0 : FROM_BYTES; /* asked for: always */
-    if (!*hier_out && strcmp(text, "0") != 0 && strcmp(text, "auto") != 0)
+    *from_bytes_out = 0; /* asked for: always */
+    if (strcmp(text, "auto") == 0)
+        return planned(comm, hier_out, from_bytes_out);
+    if (!*hier_out && strcmp(text, "0") != 0)
         return tt_fail(TUTTI_ERR_ARG, "TUTTI_HIERARCHICAL=%s: auto, 0 or 1 expected", text);
     return TUTTI_OK;
 }
@@ -85,8 +101,8 @@ tutti_status tt_hier_create(tutti_comm *comm)
     tt_nccl *own = tt_nccl_of(comm);
     tt_hier *h = NULL;
     bool wanted = false;
-    size_t from_bytes = FROM_BYTES;
-    tutti_status status = planned(comm, &wanted, &from_bytes);
+    size_t from_bytes = 0;
+    tutti_status status = choose(comm, &wanted, &from_bytes);
     if (status == TUTTI_OK)
         status = tt_calloc(1, sizeof *h, &h);
     status = tt_agree(&comm->group, "making a communicator", status);

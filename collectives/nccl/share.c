@@ -23,6 +23,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "nccl/backend.h"
+#include "topo/plan.h"
 
 static const tt_patience settle_patience = {50000, 50000, 1000000};
 
@@ -124,10 +125,29 @@ static void give_up(tt_nccl_ctx *nc, tt_share *s)
     tt_nccl_abort_all(nc);
 }
 
+/* The plan's settings, the same on every rank. Without memory for them NCCL's own do. */
+static ncclConfig_t planned_config(const tt_nccl_ctx *nc, const tt_share *s)
+{
+    ncclConfig_t config = tt_nccl_config(s->name);
+    tt_comm_config plan;
+    if (s->size < 2 || s->world == NULL ||
+        tt_plan_comm_config(nc->ctx->plan, s->world, s->size, NULL, &plan) != TUTTI_OK)
+        return config;
+    if (plan.min_ctas > 0)
+        config.minCTAs = plan.min_ctas;
+    if (plan.max_ctas > 0)
+        config.maxCTAs = plan.max_ctas;
+    if (plan.cga_cluster_size >= 0)
+        config.cgaClusterSize = plan.cga_cluster_size;
+    if (plan.why[0] != '\0')
+        tt_log_info(TT_COLL, "comm %s: %s", s->name, plan.why);
+    return config;
+}
+
 static tutti_status join(tt_nccl_ctx *nc, tt_group *group, tt_share *s, const tt_buf *id,
                          const char *what)
 {
-    ncclConfig_t config = tt_nccl_config(s->name);
+    ncclConfig_t config = planned_config(nc, s);
     ncclUniqueId unique;
     tt_cuda_visit visit;
     memcpy(&unique, id->data, sizeof unique);
@@ -226,7 +246,7 @@ static bool part_needs(const bid *bids, int n, int64_t color)
 
 static tutti_status split_comm(tt_nccl_ctx *nc, tt_share *parent, tt_share *s, int color)
 {
-    ncclConfig_t config = tt_nccl_config(s->name);
+    ncclConfig_t config = planned_config(nc, s);
     const char *what = "splitting a communicator";
     ncclComm_t made = NULL;
     tt_cuda_visit visit;

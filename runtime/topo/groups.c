@@ -282,13 +282,36 @@ tutti_status tt_plan_all_reduce_us(const tt_plan *plan, const int *ranks, int n,
     return TUTTI_OK;
 }
 
+/* On one host without groups there is nothing to weigh, and the searches cost a tenth of a second.
+ */
+static tutti_status is_choice(const tt_plan *plan, const int *ranks, int n, bool *choice_out)
+{
+    int groups = 0, *group;
+    bool one_host = true;
+    for (int i = 1; i < n; i++)
+        one_host = one_host && plan->seat[ranks[i]].host == plan->seat[ranks[0]].host;
+    *choice_out = true;
+    if (!one_host)
+        return TUTTI_OK;
+    TT_TRY(tt_calloc(2 * (size_t)n, sizeof *group, &group));
+    tutti_status status = tt_plan_groups(plan, ranks, n, group, group + n, &groups);
+    free(group);
+    *choice_out = groups > 0;
+    return status;
+}
+
 tutti_status tt_plan_three_steps_from(const tt_plan *plan, const int *ranks, int n,
                                       tt_three_steps *out)
 {
     enum { SMALLEST = 16, LARGEST = 30 };
     ways w;
-    TT_TRY(find_ways(plan, ranks, n, &w));
+    bool choice;
+    TT_TRY(check_ranks(plan, ranks, n));
+    TT_TRY(is_choice(plan, ranks, n, &choice));
     *out = (tt_three_steps){.min_bytes = SIZE_MAX};
+    if (!choice)
+        return TUTTI_OK;
+    TT_TRY(find_ways(plan, ranks, n, &w));
     if (w.known)
         out->lanes = w.flat.ring;
     out->known = w.known;

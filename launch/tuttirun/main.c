@@ -25,6 +25,7 @@
 #include "find.h"
 #include "janitor.h"
 #include "job.h"
+#include "notice.h"
 #include "options.h"
 #include "rank.h"
 #include "say.h"
@@ -115,7 +116,10 @@ static job_end run_once(launch *l, long restart)
 
         if (!options_other_hosts(&l->opts))
             view.ranks = l->opts.ranks;
+        pid_t watcher = notice_start(l->opts.notice);
+
         end = job_run(&c, &view);
+        notice_end(watcher);
         command_free(&c);
     }
     return end;

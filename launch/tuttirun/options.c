@@ -34,6 +34,10 @@ static const char usage[] =
     "                     line stays the same: give PROGRAM its own --resume. It finds the number\n"
     "                     of the restart in TUTTIRUN_RESTART.\n"
     "      --grace S      seconds the ranks get to save after SIGTERM or SIGINT (default 110)\n"
+    "      --notice-cmd C run C by sh every 5 s; once it ends with 0 the ranks save and stop, as\n"
+    "                     after SIGTERM (a cloud's notice that the machine will be taken away)\n"
+    "      --wait-lock S  seconds a save waits for a folder that another job saves into (default\n"
+    "                     60); the same as TUTTI_CKPT_WAIT_LOCK=S\n"
     "      --no-bind      leave the ranks on all CPUs; otherwise each gets its share of them\n"
     "      --mpirun PATH  the mpirun to use (default: the first in PATH)\n"
     "      --dry-run      print the command that would be run, and do nothing\n"
@@ -159,6 +163,8 @@ enum {
     OPT_HOSTFILE,
     OPT_RESTARTS,
     OPT_GRACE,
+    OPT_NOTICE,
+    OPT_WAIT_LOCK,
     OPT_MPIRUN,
     OPT_NO_BIND,
     OPT_DRY,
@@ -172,6 +178,8 @@ static const struct option long_options[] = {
     {"hostfile", required_argument, NULL, OPT_HOSTFILE},
     {"restarts", required_argument, NULL, OPT_RESTARTS},
     {"grace", required_argument, NULL, OPT_GRACE},
+    {"notice-cmd", required_argument, NULL, OPT_NOTICE},
+    {"wait-lock", required_argument, NULL, OPT_WAIT_LOCK},
     {"mpirun", required_argument, NULL, OPT_MPIRUN},
     {"no-bind", no_argument, NULL, OPT_NO_BIND},
     {"dry-run", no_argument, NULL, OPT_DRY},
@@ -179,6 +187,17 @@ static const struct option long_options[] = {
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
 };
+
+static int set_wait_lock(const char *text)
+{
+    double seconds;
+
+    if (!parse_seconds(text, &seconds))
+        return wrong("--wait-lock", text, "seconds from 0 to 86400");
+    if (setenv("TUTTI_CKPT_WAIT_LOCK", text, 1) != 0)
+        return wrong("--wait-lock", text, "memory");
+    return -1;
+}
 
 static int set_number(int code, options *opts)
 {
@@ -205,6 +224,11 @@ static int set_option(int code, char **argv, options *opts)
     case OPT_RESTARTS:
     case OPT_GRACE:
         return set_number(code, opts);
+    case OPT_NOTICE:
+        opts->notice = optarg;
+        return -1;
+    case OPT_WAIT_LOCK:
+        return set_wait_lock(optarg);
     case OPT_HOSTS:
         opts->hosts = optarg;
         return -1;

@@ -12,6 +12,7 @@ typedef struct options {
     const char *hostfile; /* or NULL */
     long restarts;
     double grace_s;
+    const char *notice; /* the command of --notice-cmd, or NULL */
     const char *mpirun; /* as given, or NULL */
     bool bind;
     bool dry_run;

@@ -243,6 +243,28 @@ class Stop(JobTest):
             self.ended(ran, 137)
             self.assertIn("the grace is over", ran.err)
 
+    def test_a_notice_is_a_stop(self):
+        """The command is asked until it ends with 0; its own output goes nowhere; restarts start it anew."""
+        save = f"trap ': >\"$WORK/saved\"; exit 143' USR1; {up(FOREVER)}"
+        ran = self.job("-n", "2", "--notice-cmd", "echo noise; test -e \"$WORK/notice\"", "sh", "-c", save)
+        ran.wait_files("up0", "up1")
+        with open(ran.path("notice"), "w"):
+            pass
+        self.ended(ran, 143)
+        self.assertTrue(ran.has("saved"))
+        self.assertIn("--notice-cmd gave notice", ran.err)
+        self.assertNotIn("noise", ran.out + ran.err)
+
+    def test_a_notice_command_that_fails_is_no_notice(self):
+        for command in ("false", "tt-nonexistent", "kill -9 $$", "sleep 100"):
+            ran = self.job("-n", "1", "--notice-cmd", command, "true")
+            self.ended(ran, 0)
+
+    def test_wait_lock_reaches_the_ranks(self):
+        ran = self.job("-n", "1", "--wait-lock", "7", "sh", "-c", "echo $TUTTI_CKPT_WAIT_LOCK")
+        self.ended(ran, 0)
+        self.assertEqual(ran.out, "7\n")
+
     def test_a_program_that_does_not_listen_is_stopped(self):
         self.ended(self.stop(up(FOREVER)), 143)
 
@@ -474,6 +496,7 @@ class BadInput(JobTest):
             ("--restarts needs", "-n", "2", "--restarts", "-1", "true"),
             ("--grace needs", "-n", "2", "--grace", "soon", "true"),
             ("--grace needs", "-n", "2", "--grace", "nan", "true"),
+            ("--wait-lock needs", "-n", "2", "--wait-lock", "long", "true"),
             ("--hosts needs", "-n", "2", "--hosts", "a:0", "true"),
             ("--hosts needs", "-n", "2", "--hosts", "a,,b", "true"),
             ("--hosts needs", "-n", "2", "--hosts", "", "true"),

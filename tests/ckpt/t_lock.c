@@ -39,23 +39,39 @@ static const char *at(const char *name)
     return path;
 }
 
-static void save_while_held(tt_rank *r)
+static void hold(tt_folder_lock **lock)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(tt_folder_lock_take(fd, dir, 0, lock), TUTTI_OK);
+    assert_true(tt_folder_lock_is_of(*lock, fd));
+    close(fd);
+}
+
+static bool says_who(void)
 {
     char pid[32];
     snprintf(pid, sizeof pid, "process %d ", (int)getpid());
-    TT_EXPECT(r, small_save(r, dir, 2, NULL) == TUTTI_ERR_STATE);
-    TT_EXPECT(r, strstr(tutti_last_error(), "is in use") != NULL);
-    TT_EXPECT(r, strstr(tutti_last_error(), pid) != NULL);
+    return strstr(tutti_last_error(), "is in use") != NULL &&
+           strstr(tutti_last_error(), pid) != NULL;
 }
 
-/* A context of one rank saves, and while it lives another job tries. */
-static void second_job(tt_rank *r)
+static void save_while_held(tt_rank *r)
 {
+    TT_EXPECT(r, small_save(r, dir, 2, NULL) == TUTTI_ERR_STATE);
+    TT_EXPECT(r, says_who());
+}
+
+/* A job holds the lock from its first save to its end. */
+static void holder_body(tt_rank *r)
+{
+    tt_folder_lock *lock;
     TT_EXPECT_OK(r, small_save(r, dir, 1, NULL));
     TT_EXPECT_OK(r, tutti_ckpt_wait(r->ctx, NULL));
-    const char *report = tt_ranks_run(2, NULL, save_while_held, NULL);
-    if (report[0] != '\0')
-        tt_say(r, "%s", report);
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    tutti_status status = tt_folder_lock_take(fd, dir, 0.3, &lock);
+    close(fd);
+    TT_EXPECT(r, status == TUTTI_ERR_STATE && says_who());
     TT_EXPECT_OK(r, small_save(r, dir, 3, NULL));
     TT_EXPECT_OK(r, tutti_ckpt_wait(r->ctx, NULL));
 }
@@ -65,22 +81,17 @@ static void refused(void **state)
     (void)state;
     static const char *const modes[] = {"auto", "lease"};
     for (int i = 0; i < 2; i++) {
+        tt_folder_lock *lock;
         setenv("TUTTI_CKPT_LOCK", modes[i], 1);
-        TT_ASSERT_RANKS(1, NULL, second_job, NULL);
-        assert_int_equal(count_entries(dir, ".tmp-"), 0);
+        TT_ASSERT_RANKS(2, NULL, holder_body, NULL);
         assert_int_equal(count_entries(dir, ".lease"), 0); /* given back */
+        hold(&lock);
+        TT_ASSERT_RANKS(2, NULL, save_while_held, NULL);
+        tt_folder_lock_release(lock);
+        assert_int_equal(count_entries(dir, ".tmp-"), 0);
         assert_string_equal(small_job_save(2, dir, 4), ""); /* it is free again */
     }
     assert_int_equal(count_entries(dir, "step-"), 3);
-}
-
-static void hold(tt_folder_lock **lock)
-{
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_true(fd >= 0);
-    assert_int_equal(tt_folder_lock_take(fd, dir, 0, lock), TUTTI_OK);
-    assert_true(tt_folder_lock_is_of(*lock, fd));
-    close(fd);
 }
 
 static void *release_soon(void *lock)

@@ -65,7 +65,7 @@ typedef struct tt_peer {
     char *out;
 } tt_peer;
 
-enum { TT_IN_SLOTS = 2, TT_OUT_SLOTS = 3, TT_SLOTS = TT_IN_SLOTS + TT_OUT_SLOTS };
+enum { TT_IN_SLOTS = 2, TT_OUT_SLOTS = 4, TT_SLOTS = TT_IN_SLOTS + TT_OUT_SLOTS };
 
 typedef struct tt_control tt_control; /* control.c: the segment */
 

@@ -10,14 +10,16 @@
  * their local ranks. A rank's range of a reduce_scatter is one that it owns itself.
  *
  * Ranges are worked through in rounds of one piece each, as a pipeline:
- *     contribute(k): sum fragments, send them      combine(k): one iteration later
- *     collect(k): another one later                copy out(k): after the barrier behind that
- * so that messages travel while the next round is summed, and memory is bounded whatever the size.
+ *     contribute(k): sum fragments, send them      combine(k): LAG iterations later
+ *     collect(k): as many later again              copy out(k): after the barrier behind that
+ * so that messages travel while the next rounds are summed, and memory is bounded whatever the
+ * size.
  *
  * Registered buffers are read and written by the drivers in place. If a buffer that peers must
  * reach is plain, the node works in staged rounds: ranks with plain input copy a round's pieces
  * into a slot, one barrier per round, ranks with plain output copy results from the drivers' slots.
- * Input slots are free again two barriers later, output slots three iterations later.
+ * Input slots are free again two barriers later, output slots LAG + 2 iterations after they were
+ * first written. All nodes have the same LAG, which orders the messages between two ranks.
  * In place is safe in every mixture: a piece is overwritten only by its driver, after it was read.
  *
  * A node's only rank sends from its input, and a result with a single place is made or received
@@ -29,7 +31,8 @@
 
 enum { ALIGN = 64 };
 enum {
-    PIPE = 2, /* rounds whose messages are under way */
+    LAG = TT_OUT_SLOTS - 2, /* iterations between a round's steps, in which messages arrive */
+    PIPE = 2 * LAG, /* rounds whose messages are under way */
     DEPTH = PIPE + 1 /* iterations from a round's contribution to its copy-out */
 };
 enum { FRAGMENT_OUT, FRAGMENT_IN, RESULT_OUT, RESULT_IN, WAYS };
@@ -460,10 +463,10 @@ tutti_status tt_host_reduce(tt_run *run)
         if (p.staged)
             TT_TRY(tt_meet_barrier(run));
         TT_TRY(contribute(&p, i));
-        if (i >= 1)
-            TT_TRY(combine(&p, i - 1));
-        if (i >= 2)
-            TT_TRY(collect(&p, i - 2));
+        if (i >= LAG)
+            TT_TRY(combine(&p, i - LAG));
+        if (i >= PIPE)
+            TT_TRY(collect(&p, i - PIPE));
         if (i >= DEPTH)
             copy_out(&p, i - DEPTH);
     }

@@ -5,6 +5,7 @@
  */
 #include "tt_test.h"
 
+#include "corpus.h"
 #include "topo/plan.h"
 #include "topo/read.h"
 
@@ -260,9 +261,60 @@ static void test_what_is_refused(void **state)
     assert_null(other);
 }
 
+/* On one and on two hosts of a recorded machine, tensor-parallel groups of all sizes. */
+static void never_worse(const char *path, void *arg)
+{
+    static const int part_of[2] = {0, 0};
+    int *meshes = arg;
+    for (int hosts = 1; hosts <= 2; hosts++) {
+        job j = {0};
+        tt_plan_rank rank[RANKS_MAX];
+        int order[RANKS_MAX];
+        tutti_topo *one = NULL;
+        if (tt_topo_read_file(path, &one) != TUTTI_OK || one->n_hosts != 1 ||
+            one->machines[0]->n_gpus < 2 || one->machines[0]->n_gpus * hosts > RANKS_MAX) {
+            tutti_topo_close(one);
+            return;
+        }
+        assert_int_equal(tt_topo_join(&one, 1, part_of, hosts, &j.topo), TUTTI_OK);
+        int gpus = j.topo->machines[0]->n_gpus;
+        j.n = gpus * hosts;
+        for (int i = 0; i < j.n; i++) {
+            rank[i] = (tt_plan_rank){i / gpus, i % gpus};
+            j.ranks[i] = i;
+        }
+        tt_plan_input in = {j.topo, hosts, j.n, rank};
+        assert_int_equal(tt_plan_create(&in, &j.plan), TUTTI_OK);
+        for (int tp = 1; tp <= j.n; tp *= 2) {
+            const int size[2] = {j.n / tp, tp};
+            if (j.n % tp != 0)
+                continue;
+            assert_true(planned(&j, size, 2, order) <= cost(&j, j.ranks, size, 2) * 1.000001);
+            ++*meshes;
+        }
+        job_close(&j);
+        tutti_topo_close(one);
+    }
+}
+
+static void test_never_worse_than_the_launcher(void **state)
+{
+    int meshes = 0;
+    (void)state;
+    if (corpus_root() == NULL)
+        skip();
+    corpus_each("xml", ".xml", never_worse, &meshes);
+    corpus_each("xml_derived", ".xml", never_worse, &meshes);
+    corpus_each("matrix", ".txt", never_worse, &meshes);
+    corpus_each("hwloc", ".xml", never_worse, &meshes);
+    print_message("%d meshes on recorded machines, none dearer than in order of rank\n", meshes);
+    assert_true(meshes > 100);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest best[] = {cmocka_unit_test(test_catalogue)};
+    const struct CMUnitTest best[] = {cmocka_unit_test(test_catalogue),
+                                      cmocka_unit_test(test_never_worse_than_the_launcher)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_small_machines),
         cmocka_unit_test(test_equal_indices_share_a_rail),

@@ -52,8 +52,12 @@ static const option options[] = {
      "go on from the newest checkpoint in --ckpt, afresh if there is none"},
     {"--zero", OPTION_INT, offsetof(args, zero), 0, 1, 0,
      "1: each rank keeps and updates its part of AdamW's state (ZeRO-1)"},
+    {"--device", OPTION_STRING, offsetof(args, device), 0, 0, 0,
+     "auto, host or cuda: where the model computes (auto)"},
+    {"--precision", OPTION_STRING, offsetof(args, precision), 0, 0, 0,
+     "f32, bf16 or f16: factors of matrix products, on a GPU; weights stay fp32 (f32)"},
     {"--wire", OPTION_STRING, offsetof(args, wire), 0, 0, 0,
-     "f32, bf16 or f16: how gradients travel (f32)"},
+     "f32, bf16 or f16: how gradients travel (as --precision)"},
     {"--reproducible", OPTION_FLAG, offsetof(args, reproducible), 0, 0, 0,
      "equal bits on 1, 2, 4 ... ranks with equally many sequences in a micro-step"},
     {"--help", OPTION_FLAG, offsetof(args, help), 0, 0, 0, "this text"},
@@ -179,6 +183,11 @@ static void set_defaults(args *a)
     }
 }
 
+static bool is_type(const char *text)
+{
+    return strcmp(text, "f32") == 0 || strcmp(text, "bf16") == 0 || strcmp(text, "f16") == 0;
+}
+
 static const char *check(const args *a)
 {
     if (a->width % a->heads != 0) {
@@ -188,9 +197,16 @@ static const char *check(const args *a)
     }
     if (a->resume && a->ckpt == NULL)
         return "--resume needs --ckpt DIR";
-    if (strcmp(a->wire, "f32") != 0 && strcmp(a->wire, "bf16") != 0 &&
-        strcmp(a->wire, "f16") != 0) {
-        snprintf(problem, sizeof problem, "--wire: '%s' is not f32, bf16 or f16", a->wire);
+    if (!is_type(a->precision) || !is_type(a->wire)) {
+        const bool wire = is_type(a->precision);
+
+        snprintf(problem, sizeof problem, "%s: '%s' is not f32, bf16 or f16",
+                 wire ? "--wire" : "--precision", wire ? a->wire : a->precision);
+        return problem;
+    }
+    if (strcmp(a->device, "auto") != 0 && strcmp(a->device, "host") != 0 &&
+        strcmp(a->device, "cuda") != 0) {
+        snprintf(problem, sizeof problem, "--device: '%s' is not auto, host or cuda", a->device);
         return problem;
     }
     if (a->reproducible && strcmp(a->wire, "f32") != 0)
@@ -207,7 +223,8 @@ const char *args_parse(args *a, int argc, char **argv)
 
     memset(a, 0, sizeof *a);
     set_defaults(a);
-    a->wire = "f32";
+    a->device = "auto";
+    a->precision = "f32";
     a->text = calloc((size_t)argc + 1, sizeof *a->text);
     if (a->text == NULL)
         return "out of memory";
@@ -222,6 +239,8 @@ const char *args_parse(args *a, int argc, char **argv)
     }
     if (a->text_count == 0)
         a->text[a->text_count++] = default_text;
+    if (a->wire == NULL)
+        a->wire = a->precision;
     if (a->help)
         return NULL;
     return wrong != NULL ? wrong : check(a);
@@ -247,10 +266,12 @@ void args_help(const char *program)
         char name[32];
 
         snprintf(name, sizeof name, "%s %s", o->name,
-                 o->kind != OPTION_STRING            ? value[o->kind]
-                 : o->offset == offsetof(args, wire) ? "TYPE"
-                 : o->offset == offsetof(args, mesh) ? "AXES"
-                                                     : "DIR");
+                 o->kind != OPTION_STRING                 ? value[o->kind]
+                 : o->offset == offsetof(args, wire)      ? "TYPE"
+                 : o->offset == offsetof(args, mesh)      ? "AXES"
+                 : o->offset == offsetof(args, device)    ? "NAME"
+                 : o->offset == offsetof(args, precision) ? "TYPE"
+                                                          : "DIR");
         printf("  %-18s %s", name, o->help);
         if (o->kind == OPTION_INT || o->kind == OPTION_REAL)
             printf(" (%g)", o->standard);

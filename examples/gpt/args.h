@@ -17,6 +17,8 @@ typedef struct args {
     double lr;
     const char *ckpt; /* NULL: no checkpoints */
     const char *mesh; /* axes dp, pp, tp; NULL: data parallel */
+    const char *device; /* "auto", "host" or "cuda" */
+    const char *precision; /* of products: "f32", "bf16", "f16" */
     const char *wire; /* how gradients travel: "f32", "bf16", "f16" */
     int64_t zero; /* 1: optimizer state is shared out to the ranks */
     bool resume, reproducible, help;

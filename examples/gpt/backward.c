@@ -9,12 +9,11 @@
  */
 #include "model.h"
 
-#include <string.h>
-
-#include "simd.h"
+#include "linear.h"
 
 /* The gradient of a product's input, for some of its rows. */
 typedef struct input_term {
+    const gpt_device *dev;
     const linear *l;
     const real *dout;
     real *din;
@@ -26,7 +25,7 @@ static void make_term(void *arg, int first, int rows)
     size_t out = (size_t)first * (size_t)t->l->weight.rows;
     size_t in = (size_t)first * (size_t)t->l->weight.cols;
 
-    linear_backward_input(t->l, t->dout + out, t->din + in, rows);
+    linear_backward_input(t->dev, t->l, t->dout + out, t->din + in, rows);
 }
 
 /* A linear layer that is split by outputs: each rank has a term of its input's gradient. */
@@ -34,14 +33,14 @@ static int linear_backward_out(const model *m, linear *l, const real *in, const 
                                real *din)
 {
     const int rows = m->batch * m->time;
-    input_term t = {l, dout, din};
+    input_term t = {m->dev, l, dout, din};
     int status = 0;
 
     if (m->links.sum_products != NULL)
         status = m->links.sum_products(m->links.arg, make_term, &t, din, rows, l->weight.cols);
     else
         make_term(&t, 0, rows);
-    linear_backward_params(l, in, dout, rows);
+    linear_backward_params(m->dev, l, in, dout, rows);
     return status;
 }
 
@@ -57,35 +56,21 @@ static int block_backward(model *m, int layer)
     block *b = &m->blocks[layer];
     int status;
 
-    linear_backward(&b->down, k->gelu, m->d_residual, m->d_wide, rows);
-    gelu_backward(k->up, m->d_wide, (size_t)rows * (size_t)b->up.weight.rows);
+    linear_backward_input(m->dev, &b->down, m->d_residual, m->d_wide, rows);
+    linear_backward_params(m->dev, &b->down, k->gelu, m->d_residual, rows);
+    m->dev->gelu_backward(k->up, m->d_wide, (size_t)rows * (size_t)b->up.weight.rows);
     status = linear_backward_out(m, &b->up, k->norm2, m->d_wide, m->d_narrow);
     if (status != 0)
         return status;
-    layer_norm_backward(&b->norm2, k->middle, k->stats2, m->d_narrow, m->d_residual, rows);
+    m->dev->layer_norm_backward(&b->norm2, k->middle, k->stats2, m->d_narrow, m->d_residual, rows);
 
-    linear_backward(&b->project, k->mixed, m->d_residual, m->d_narrow, rows);
-    attention_backward(shape, k->qkv, k->prob, m->d_narrow, m->d_wide, m->d_scores);
+    linear_backward_input(m->dev, &b->project, m->d_residual, m->d_narrow, rows);
+    linear_backward_params(m->dev, &b->project, k->mixed, m->d_residual, rows);
+    m->dev->attention_backward(shape, k->qkv, k->prob, m->d_narrow, m->d_wide, m->d_scores);
     status = linear_backward_out(m, &b->qkv, k->norm1, m->d_wide, m->d_narrow);
     if (status == 0)
-        layer_norm_backward(&b->norm1, in, k->stats1, m->d_narrow, m->d_residual, rows);
+        m->dev->layer_norm_backward(&b->norm1, in, k->stats1, m->d_narrow, m->d_residual, rows);
     return status;
-}
-
-HOT static void embed_backward(model *m)
-{
-    const int width = m->shape.width;
-
-    for (int i = 0; i < m->batch * m->time; i++) {
-        real *restrict token = m->tokens.grad + (size_t)m->inputs[i] * (size_t)width;
-        real *restrict position = m->positions.grad + (size_t)(i % m->time) * (size_t)width;
-        const real *d = m->d_residual + (size_t)i * (size_t)width;
-
-        for (int j = 0; j < width; j++) {
-            token[j] += d[j];
-            position[j] += d[j];
-        }
-    }
 }
 
 /* From the loss to the gradient of the residual stream behind the last block. */
@@ -95,12 +80,14 @@ static int head_backward(model *m, const model_gradient *from)
     const size_t bytes = (size_t)rows * (size_t)m->shape.width * sizeof(real);
     int status;
 
-    cross_entropy_backward(m->logits, model_vocabulary(m), from->targets, from->scale, rows);
+    m->dev->cross_entropy_backward(m->logits, model_vocabulary(m), from->targets, from->scale,
+                                   rows);
     status = linear_backward_out(m, &m->head, m->final, m->logits, m->d_narrow);
     if (status != 0)
         return status;
-    memset(m->d_residual, 0, bytes);
-    layer_norm_backward(&m->norm, model_out(m), m->final_stats, m->d_narrow, m->d_residual, rows);
+    m->dev->zero(m->d_residual, bytes);
+    m->dev->layer_norm_backward(&m->norm, model_out(m), m->final_stats, m->d_narrow, m->d_residual,
+                                rows);
     return from->ready(from->arg, m->param_count - HEAD_PARAMS, HEAD_PARAMS);
 }
 
@@ -113,8 +100,8 @@ int model_backward_part(model *m, const model_pass *pass, const model_gradient *
     if (m->part.last)
         status = head_backward(m, from);
     else
-        memcpy(m->d_residual, from->d_out,
-               (size_t)(m->batch * m->time) * (size_t)m->shape.width * sizeof(real));
+        m->dev->copy(m->d_residual, from->d_out,
+                     (size_t)(m->batch * m->time) * (size_t)m->shape.width * sizeof(real));
     for (int l = m->part.blocks - 1; l >= 0 && status == 0; l--) {
         status = block_backward(m, l);
         if (status == 0)
@@ -122,7 +109,8 @@ int model_backward_part(model *m, const model_pass *pass, const model_gradient *
     }
     if (status != 0 || !m->part.first)
         return status;
-    embed_backward(m);
+    m->dev->embed_backward(m->inputs, &m->tokens, &m->positions, m->d_residual, m->batch * m->time,
+                           m->time);
     return from->ready(from->arg, 0, EMBEDDING_PARAMS);
 }
 

@@ -49,13 +49,13 @@ static size_t first_scored(const windows *w, size_t i)
     return before > start + half ? before - start : half;
 }
 
-static loss_sum score(const model *m, const windows *w, size_t i, int row)
+static loss_sum score(const real *losses, const windows *w, size_t i, int row)
 {
     const size_t first = first_scored(w, i);
     loss_sum s = {0, (double)(w->time - first)};
 
     for (size_t j = first; j < w->time; j++)
-        s.sum += (double)m->loss[(size_t)row * w->time + j];
+        s.sum += (double)losses[(size_t)row * w->time + j];
     return s;
 }
 
@@ -75,11 +75,11 @@ int held_out_share(const held_out_job *job, loss_sum *out)
             memcpy(job->b.inputs + (size_t)rows * w.time, from, w.time);
             memcpy(job->b.targets + (size_t)rows * w.time, from + 1, w.time);
         }
-        status = job->pass(job->arg, job->b.inputs, job->b.targets, rows, (int)w.time);
+        status = job->pass(job->arg, job->b, rows, (int)w.time, job->losses);
         if (status != 0)
             return status;
         for (int r = 0; r < rows && m->part.last; r++) {
-            loss_sum s = score(m, &w, i + (size_t)r * step, r);
+            loss_sum s = score(job->losses, &w, i + (size_t)r * step, r);
 
             total.sum += s.sum;
             total.count += s.count;

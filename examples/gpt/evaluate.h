@@ -19,9 +19,8 @@ typedef struct loss_sum {
     double sum, count;
 } loss_sum;
 
-/* Runs sequences through the model, so that m->loss has their losses; not 0: stop. */
-typedef int (*loss_pass)(void *arg, const uint8_t *inputs, const uint8_t *targets, int rows,
-                         int time);
+/* Runs sequences through the model and writes their tokens' losses; not 0: stop. */
+typedef int (*loss_pass)(void *arg, token_buffers b, int rows, int time, real *losses_out);
 
 /* Copy `copy` of `copies` has this share of the held-out loss; the shares add up to the whole. Only
  * a last part has losses: elsewhere nothing is added. Returns the first value of `pass` that is
@@ -30,6 +29,7 @@ typedef struct held_out_job {
     model *m;
     const corpus *t;
     token_buffers b;
+    real *losses; /* [max_batch][context] */
     int copy, copies;
     loss_pass pass;
     void *arg;

@@ -16,7 +16,7 @@
 
 #include "simd.h"
 
-HOT static void spread_bias(const real *bias, const real *residual, real *out, int rows, int n)
+HOT void spread_bias(const real *bias, const real *residual, real *out, int rows, int n)
 {
     for (int i = 0; i < rows; i++) {
         real *row = out + (size_t)i * (size_t)n;
@@ -30,44 +30,11 @@ HOT static void spread_bias(const real *bias, const real *residual, real *out, i
     }
 }
 
-HOT static void sum_columns(const real *restrict in, real *restrict sum, int rows, int n)
+HOT void sum_columns(const real *restrict in, real *restrict sum, int rows, int n)
 {
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < n; j++)
             sum[j] += in[(size_t)i * (size_t)n + (size_t)j];
-}
-
-void linear_forward(const linear *l, const real *in, const real *residual, real *out, int rows)
-{
-    int n = l->weight.rows, k = l->weight.cols;
-    matrix x = {in, k, false}, w = {l->weight.value, k, true};
-
-    if (l->adds)
-        spread_bias(l->bias.value, residual, out, rows, n);
-    matmul((product_size){rows, n, k}, x, w, 1, out, n, l->adds);
-}
-
-void linear_backward_input(const linear *l, const real *dout, real *din, int rows)
-{
-    int n = l->weight.rows, k = l->weight.cols;
-    matrix d = {dout, n, false}, w = {l->weight.value, k, false};
-
-    matmul((product_size){rows, k, n}, d, w, 1, din, k, false);
-}
-
-void linear_backward_params(linear *l, const real *in, const real *dout, int rows)
-{
-    int n = l->weight.rows, k = l->weight.cols;
-    matrix dt = {dout, n, true}, x = {in, k, false};
-
-    matmul((product_size){n, k, rows}, dt, x, 1, l->weight.grad, k, true);
-    sum_columns(dout, l->bias.grad, rows, n);
-}
-
-void linear_backward(linear *l, const real *in, const real *dout, real *din, int rows)
-{
-    linear_backward_input(l, dout, din, rows);
-    linear_backward_params(l, in, dout, rows);
 }
 
 HOT void layer_norm_forward(const layer_norm *n, const real *in, real *stats, real *out, int rows)
@@ -149,6 +116,38 @@ HOT void gelu_backward(const real *restrict in, real *restrict d, size_t count)
         real slope = GELU_A * (1 + 3 * GELU_B * x * x);
 
         d[i] *= s + x * s * (1 - s) * slope;
+    }
+}
+
+HOT void embed(const uint8_t *inputs, const param *tokens, const param *positions, real *out,
+               int rows, int time)
+{
+    const int width = tokens->cols;
+
+    for (int i = 0; i < rows; i++) {
+        const real *token = tokens->value + (size_t)inputs[i] * (size_t)width;
+        const real *position = positions->value + (size_t)(i % time) * (size_t)width;
+        real *restrict row = out + (size_t)i * (size_t)width;
+
+        for (int j = 0; j < width; j++)
+            row[j] = token[j] + position[j];
+    }
+}
+
+HOT void embed_backward(const uint8_t *inputs, param *tokens, param *positions, const real *d,
+                        int rows, int time)
+{
+    const int width = tokens->cols;
+
+    for (int i = 0; i < rows; i++) {
+        real *restrict token = tokens->grad + (size_t)inputs[i] * (size_t)width;
+        real *restrict position = positions->grad + (size_t)(i % time) * (size_t)width;
+        const real *row = d + (size_t)i * (size_t)width;
+
+        for (int j = 0; j < width; j++) {
+            token[j] += row[j];
+            position[j] += row[j];
+        }
     }
 }
 

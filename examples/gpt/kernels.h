@@ -68,12 +68,8 @@ const char *matmul_setup(void);
  * value of OPENBLAS_CORETYPE to start again with. */
 const char *matmul_better_kernels(void);
 
-/* out = in weight^T + bias (+ residual, unless NULL). */
-void linear_forward(const linear *l, const real *in, const real *residual, real *out, int rows);
-void linear_backward(linear *l, const real *in, const real *dout, real *din, int rows);
-/* Its two halves: the gradient of the input, and those of the parameters. */
-void linear_backward_input(const linear *l, const real *dout, real *din, int rows);
-void linear_backward_params(linear *l, const real *in, const real *dout, int rows);
+void spread_bias(const real *bias, const real *residual, real *out, int rows, int n);
+void sum_columns(const real *in, real *sum, int rows, int n); /* adds to sum */
 
 /* stats keeps each row's mean and 1/deviation. din is added to: a norm sits beside a residual. */
 void layer_norm_forward(const layer_norm *n, const real *in, real *stats, real *out, int rows);
@@ -87,7 +83,7 @@ void gelu_backward(const real *in, real *d, size_t count);
 /* qkv: per token and head the query, key and value, [heads][3][width / heads]. prob keeps the
  * attention weights [batch][heads][time][time]. */
 void attention_forward(attention_shape s, const real *qkv, real *prob, real *out);
-/* scratch: [time][time]. */
+/* scratch: [heads][time][time]. */
 void attention_backward(attention_shape s, const real *qkv, const real *prob, const real *dout,
                         real *dqkv, real *scratch);
 
@@ -100,6 +96,11 @@ typedef struct vocabulary_part {
 } vocabulary_part;
 void cross_entropy_backward(real *prob, vocabulary_part part, const uint8_t *targets, real scale,
                             int rows);
+
+void embed(const uint8_t *inputs, const param *tokens, const param *positions, real *out, int rows,
+           int time);
+void embed_backward(const uint8_t *inputs, param *tokens, param *positions, const real *d, int rows,
+                    int time);
 
 /* Softmax of n values in place; those at `valid` and beyond count as minus infinity. */
 void softmax(real *x, int valid, int n);

@@ -105,20 +105,36 @@ static int make_split(run *r)
     return run_check(r, split_pipe(&r->split, r->options, micro_sequences(r)));
 }
 
+/* Token buffers: the host's, and the device's. */
+static bool take_tokens(run *r, size_t pass_tokens, size_t sets)
+{
+    const size_t step = (size_t)(r->options->accum * micro_sequences(r) * r->options->context);
+    const size_t made = step > pass_tokens ? step : pass_tokens;
+
+    r->made.inputs = r->dev->take_host(made);
+    r->made.targets = r->dev->take_host(made);
+    r->tokens.inputs = r->dev->take(pass_tokens * sets);
+    r->tokens.targets = r->dev->take(pass_tokens * sets);
+    r->losses = r->dev->take_host(pass_tokens * sizeof *r->losses);
+    r->scalars = r->dev->take(2 * sizeof *r->scalars);
+    return r->made.inputs != NULL && r->made.targets != NULL && r->tokens.inputs != NULL &&
+           r->tokens.targets != NULL && r->losses != NULL && r->scalars != NULL;
+}
+
 static int make_model(run *r)
 {
     const model_shape shape = args_shape(r->options);
     const model_part part = split_part(&r->split, shape);
     const int pass = pass_size(r);
     const size_t tokens = (size_t)pass * (size_t)r->options->context; /* at most 2^24 */
-    bool ok = model_create_part(&r->model, shape, part, pass, (uint64_t)r->options->seed) &&
-              split_links(&r->split, tokens, &r->model.links);
+    bool ok;
 
-    r->buffers.inputs = malloc(tokens * (size_t)part.passes);
-    r->buffers.targets = malloc(tokens * (size_t)part.passes);
-    r->hop = malloc(part.first ? 1 : tokens * (size_t)shape.width * sizeof(float));
-    ok = ok && r->buffers.inputs != NULL && r->buffers.targets != NULL && r->hop != NULL;
-    return run_agree(r, ok ? NULL : "not enough memory for the model");
+    ok = model_create_part(&r->model, r->dev, shape, part, pass, (uint64_t)r->options->seed) &&
+         split_links(&r->split, r->dev, r->stream, tokens, &r->model.links) &&
+         take_tokens(r, tokens, (size_t)part.passes);
+    r->hop = r->dev->take(part.first ? 1 : tokens * (size_t)shape.width * sizeof(float));
+    r->loss_scale = strcmp(r->options->precision, "f16") == 0 ? 65536 : 1;
+    return run_agree(r, ok && r->hop != NULL ? NULL : "not enough memory for the model");
 }
 
 static tutti_status add_params(run *r)
@@ -156,7 +172,7 @@ static void parameters_needed(void *arg, int first, int count)
 
     for (int i = 0; i < count; i++)
         ids[i] = first + i;
-    (void)run_check(r, tutti_reducer_param_wait(r->reducer, ids, (size_t)count, (tutti_stream){0}));
+    (void)run_check(r, tutti_reducer_param_wait(r->reducer, ids, (size_t)count, r->stream));
 }
 
 /* The reducer owns the gradients, so that a bucket is one piece of memory; about one bucket per
@@ -189,7 +205,7 @@ static int make_reducer(run *r)
     r->model.need = parameters_needed;
     r->model.need_arg = r;
     r->piece_count = tutti_reducer_pieces(r->reducer, &r->pieces);
-    return run_agree(r, adamw_create(&r->optimizer, tutti_reducer_shard_count(r->reducer))
+    return run_agree(r, adamw_create(&r->optimizer, r->dev, tutti_reducer_shard_count(r->reducer))
                             ? NULL
                             : "not enough memory for the optimizer");
 }
@@ -251,6 +267,20 @@ static void report_trigrams(run *r)
                    loss);
 }
 
+static uint64_t hash_param(run *r, const param *p, uint64_t hash)
+{
+    const size_t bytes = p->count * sizeof *p->value;
+    unsigned char *here = r->dev->take_host(bytes);
+
+    if (here == NULL)
+        return 0;
+    r->dev->download(here, p->value, bytes);
+    for (size_t j = 0; j < bytes; j++)
+        hash = (hash ^ here[j]) * 0x100000001b3u;
+    r->dev->give_host(here);
+    return hash;
+}
+
 /* Equal runs end with equal weights, bit for bit: a number to compare. Of a split model the sum of
  * its ranks' numbers, modulo 2^64; a double holds the sums of 16 bits exactly. */
 static int report_weights(run *r)
@@ -259,13 +289,8 @@ static int report_weights(run *r)
     double parts[4] = {0};
     int status;
 
-    for (int i = 0; i < r->model.param_count; i++) {
-        const param *p = r->model.params[i];
-        const unsigned char *bytes = (const unsigned char *)p->value;
-
-        for (size_t j = 0; j < p->count * sizeof *p->value; j++)
-            hash = (hash ^ bytes[j]) * 0x100000001b3u;
-    }
+    for (int i = 0; i < r->model.param_count; i++)
+        hash = hash_param(r, r->model.params[i], hash);
     for (int i = 0; i < 4; i++)
         parts[i] = (double)(hash >> 16 * i & 0xffff);
     status = run_check(r, tutti_all_reduce_host(r->split.model, parts, 4, TUTTI_SUM));
@@ -277,10 +302,35 @@ static int report_weights(run *r)
     return status;
 }
 
+/* On tutti's backend: the host's processor, or the GPU and a stream of its own. */
+static int choose_device(run *r)
+{
+    const char *precision = r->options->precision, *problem = NULL;
+    const gpt_precision how = strcmp(precision, "bf16") == 0  ? PRECISION_BF16
+                              : strcmp(precision, "f16") == 0 ? PRECISION_F16
+                                                              : PRECISION_F32;
+    int status;
+
+    if (tutti_device(r->ctx) < 0) {
+        r->dev = &gpt_device_host;
+        if (how == PRECISION_F32)
+            return 0;
+        return run_agree(r, "--precision bf16 and f16 are for a GPU: this job has none");
+    }
+    status = run_check(r, tutti_stream_create(r->ctx, "gpt", 0, &r->stream));
+    if (status != 0)
+        return status;
+    r->dev = gpt_device_cuda(r->stream.handle, how, &problem);
+    return run_agree(r, r->dev != NULL ? NULL : problem);
+}
+
 static int work(run *r)
 {
     const char *products = matmul_setup();
-    int status = make_split(r);
+    int status = choose_device(r);
+
+    if (status == 0)
+        status = make_split(r);
 
     if (status == 0)
         status = load_text(r);
@@ -290,7 +340,7 @@ static int work(run *r)
         status = make_reducer(r);
     if (status != 0)
         return status;
-    introduce(r, products);
+    introduce(r, r->dev == &gpt_device_host ? products : "cuBLAS");
     status = r->options->ckpt == NULL ? 0 : start_from_checkpoints(r);
     if (status == 0)
         status = train(r);
@@ -308,11 +358,19 @@ static void take_down(run *r)
     tutti_reducer_destroy(r->reducer);
     split_destroy(&r->split);
     adamw_destroy(&r->optimizer);
-    free(r->buffers.inputs);
-    free(r->buffers.targets);
-    free(r->hop);
     model_destroy(&r->model);
     text_free(&r->text);
+    if (r->dev == NULL)
+        return;
+    r->dev->give_host(r->made.inputs);
+    r->dev->give_host(r->made.targets);
+    r->dev->give_host(r->losses);
+    r->dev->give(r->tokens.inputs);
+    r->dev->give(r->tokens.targets);
+    r->dev->give(r->scalars);
+    r->dev->give(r->hop);
+    gpt_device_cuda_close();
+    tutti_stream_destroy(r->ctx, r->stream);
 }
 
 /* --help and mistakes on the command line: the same on every rank, printed by rank 0. */
@@ -334,7 +392,9 @@ int main(int argc, char **argv)
     int status;
 
     choose_kernels(argv);
-    init.backend = TUTTI_BACKEND_HOST; /* the model computes on the CPU */
+    if (wrong == NULL && strcmp(options.device, "auto") != 0)
+        init.backend =
+            strcmp(options.device, "cuda") == 0 ? TUTTI_BACKEND_CUDA : TUTTI_BACKEND_HOST;
     if (tutti_init(&init, &r.ctx) != TUTTI_OK) {
         fprintf(stderr, "gpt: %s\n", tutti_last_error());
         args_free(&options);

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "linear.h"
 #include "random.h"
-#include "simd.h"
 
 /* Cuts `count` numbers from the array that *next walks over; on the sizing walk (base NULL) only
  * counts. Starts are 64-byte aligned. */
@@ -191,7 +191,7 @@ static void lay_out_scratch(model *m, cutter *c)
     m->d_residual = take(c, rows * width);
     m->d_narrow = take(c, rows * width);
     m->d_wide = take(c, rows * width * 4 / (size_t)m->part.shards);
-    m->d_scores = take(c, time * time);
+    m->d_scores = take(c, time * time * (size_t)(m->shape.heads / m->part.shards));
 }
 
 static size_t cache_size(model *m)
@@ -216,16 +216,6 @@ static void lay_out_weights(model *m, cutter *c)
         m->params[i]->value = take(c, m->params[i]->count);
 }
 
-static real *allocate(size_t count)
-{
-    size_t bytes = (count * sizeof(real) + 63) / 64 * 64;
-    real *memory = aligned_alloc(64, bytes);
-
-    if (memory != NULL)
-        memset(memory, 0, bytes);
-    return memory;
-}
-
 /* Number `index` of a tensor of the whole model: normal (Box and Muller). */
 static double normal_at(uint64_t seed, uint64_t id, uint64_t index)
 {
@@ -237,7 +227,7 @@ static double normal_at(uint64_t seed, uint64_t id, uint64_t index)
 
 /* Matrices get normal numbers with deviation 1/sqrt(inputs), those that add to the residual stream
  * less, so that it does not grow with depth; norms scale by 1; biases are 0. */
-static void init_param(const model *m, param *p, uint64_t seed)
+static void init_param(const model *m, param *p, uint64_t seed, real *to)
 {
     bool into_residual = strstr(p->name, "project") != NULL || strstr(p->name, "down") != NULL;
     double deviation = p->whole_cols == 0 ? 0 : 1 / sqrt((double)p->whole_cols);
@@ -250,7 +240,7 @@ static void init_param(const model *m, param *p, uint64_t seed)
         deviation /= sqrt(2.0 * m->shape.layers);
     for (int i = 0; i < p->rows; i++) {
         uint64_t at = (uint64_t)(p->first_row + i) * (uint64_t)whole + (uint64_t)p->first_col;
-        real *row = p->value + (size_t)i * (size_t)cols;
+        real *row = to + (size_t)i * (size_t)cols;
 
         for (int j = 0; j < cols; j++) {
             row[j] = (real)(deviation * normal_at(seed, (uint64_t)p->id, at + (uint64_t)j));
@@ -267,7 +257,28 @@ model_part model_whole(model_shape shape)
 
 bool model_create(model *m, model_shape shape, int max_batch, uint64_t seed)
 {
-    return model_create_part(m, shape, model_whole(shape), max_batch, seed);
+    return model_create_part(m, &gpt_device_host, shape, model_whole(shape), max_batch, seed);
+}
+
+/* Weights are made on the host, and then brought to where the model computes. */
+static bool init_params(model *m, uint64_t seed)
+{
+    size_t most = 0;
+    real *made;
+
+    for (int i = 0; i < m->param_count; i++)
+        most = m->params[i]->count > most ? m->params[i]->count : most;
+    made = m->dev->take_host(most * sizeof *made);
+    for (int i = 0; i < m->param_count && made != NULL; i++) {
+        param *p = m->params[i];
+        real first;
+
+        init_param(m, p, seed, made);
+        m->dev->upload(p->value, made, p->count * sizeof *made);
+        m->dev->download(&first, p->value, sizeof first); /* until `made` may change */
+    }
+    m->dev->give_host(made);
+    return made != NULL;
 }
 
 static bool allocate_all(model *m)
@@ -276,9 +287,9 @@ static bool allocate_all(model *m)
 
     lay_out_weights(m, &weights);
     lay_out_scratch(m, &scratch);
-    m->weights = allocate(weights.used);
-    m->scratch = allocate(scratch.used);
-    m->cache = allocate(cache_size(m) * (size_t)m->part.passes);
+    m->weights = m->dev->take(weights.used * sizeof(real));
+    m->scratch = m->dev->take(scratch.used * sizeof(real));
+    m->cache = m->dev->take(cache_size(m) * (size_t)m->part.passes * sizeof(real));
     if (m->weights == NULL || m->scratch == NULL || m->cache == NULL)
         return false;
     weights = (cutter){m->weights, 0};
@@ -289,11 +300,13 @@ static bool allocate_all(model *m)
     return true;
 }
 
-bool model_create_part(model *m, model_shape shape, model_part part, int max_batch, uint64_t seed)
+bool model_create_part(model *m, const gpt_device *dev, model_shape shape, model_part part,
+                       int max_batch, uint64_t seed)
 {
     size_t params = EMBEDDING_PARAMS + BLOCK_PARAMS * (size_t)part.blocks + HEAD_PARAMS;
 
     memset(m, 0, sizeof *m);
+    m->dev = dev;
     m->shape = shape;
     m->part = part;
     m->max_batch = max_batch;
@@ -303,10 +316,8 @@ bool model_create_part(model *m, model_shape shape, model_part part, int max_bat
     if (m->blocks == NULL || m->block_caches == NULL || m->params == NULL)
         goto destroy;
     list_params(m);
-    if (!allocate_all(m))
+    if (!allocate_all(m) || !init_params(m, seed))
         goto destroy;
-    for (int i = 0; i < m->param_count; i++)
-        init_param(m, m->params[i], seed);
     return true;
 
 destroy:
@@ -316,31 +327,20 @@ destroy:
 
 void model_destroy(model *m)
 {
-    free(m->weights);
-    free(m->cache);
-    free(m->scratch);
+    if (m->dev != NULL) {
+        m->dev->give(m->weights);
+        m->dev->give(m->cache);
+        m->dev->give(m->scratch);
+    }
     free(m->params);
     free(m->block_caches);
     free(m->blocks);
     memset(m, 0, sizeof *m);
 }
 
-HOT static void embed(const model *m, const uint8_t *inputs, int batch, int time)
-{
-    const int width = m->shape.width;
-
-    for (int i = 0; i < batch * time; i++) {
-        const real *token = m->tokens.value + (size_t)inputs[i] * (size_t)width;
-        const real *position = m->positions.value + (size_t)(i % time) * (size_t)width;
-        real *restrict out = m->embedded + (size_t)i * (size_t)width;
-
-        for (int j = 0; j < width; j++)
-            out[j] = token[j] + position[j];
-    }
-}
-
 /* A product whose terms the ranks sum, for some of its rows. */
 typedef struct term {
+    const gpt_device *dev;
     const linear *l;
     const real *in, *residual;
     real *out;
@@ -352,7 +352,7 @@ static void make_term(void *arg, int first, int rows)
     size_t in = (size_t)first * (size_t)t->l->weight.cols;
     size_t out = (size_t)first * (size_t)t->l->weight.rows;
 
-    linear_forward(t->l, t->in + in, t->residual + out, t->out + out, rows);
+    linear_forward(t->dev, t->l, t->in + in, t->residual + out, t->out + out, rows);
 }
 
 /* A linear layer that is split by inputs. */
@@ -360,7 +360,7 @@ static int linear_forward_in(const model *m, const linear *l, const real *in, co
                              real *out)
 {
     const int rows = m->batch * m->time;
-    term t = {l, in, residual, out};
+    term t = {m->dev, l, in, residual, out};
 
     if (m->links.sum_products != NULL)
         return m->links.sum_products(m->links.arg, make_term, &t, out, rows, l->weight.rows);
@@ -377,15 +377,15 @@ static int block_forward(const model *m, int layer, const real *in)
     const block_cache *k = &m->block_caches[layer];
     int status;
 
-    layer_norm_forward(&b->norm1, in, k->stats1, k->norm1, rows);
-    linear_forward(&b->qkv, k->norm1, NULL, k->qkv, rows);
-    attention_forward(shape, k->qkv, k->prob, k->mixed);
+    m->dev->layer_norm_forward(&b->norm1, in, k->stats1, k->norm1, rows);
+    linear_forward(m->dev, &b->qkv, k->norm1, NULL, k->qkv, rows);
+    m->dev->attention_forward(shape, k->qkv, k->prob, k->mixed);
     status = linear_forward_in(m, &b->project, k->mixed, in, k->middle);
     if (status != 0)
         return status;
-    layer_norm_forward(&b->norm2, k->middle, k->stats2, k->norm2, rows);
-    linear_forward(&b->up, k->norm2, NULL, k->up, rows);
-    gelu_forward(k->up, k->gelu, (size_t)rows * (size_t)b->up.weight.rows);
+    m->dev->layer_norm_forward(&b->norm2, k->middle, k->stats2, k->norm2, rows);
+    linear_forward(m->dev, &b->up, k->norm2, NULL, k->up, rows);
+    m->dev->gelu_forward(k->up, k->gelu, (size_t)rows * (size_t)b->up.weight.rows);
     return linear_forward_in(m, &b->down, k->gelu, k->middle, k->out);
 }
 
@@ -420,7 +420,8 @@ int model_forward_part(model *m, const model_pass *pass)
     model_select(m, pass);
     if (m->part.first) {
         need(m, 0, EMBEDDING_PARAMS);
-        embed(m, m->inputs, m->batch, m->time);
+        m->dev->embed(m->inputs, &m->tokens, &m->positions, m->embedded, m->batch * m->time,
+                      m->time);
         stream = m->embedded;
     }
     for (int l = 0; l < m->part.blocks && status == 0; l++) {
@@ -431,8 +432,8 @@ int model_forward_part(model *m, const model_pass *pass)
     if (status != 0 || !m->part.last)
         return status;
     need(m, m->param_count - HEAD_PARAMS, HEAD_PARAMS);
-    layer_norm_forward(&m->norm, stream, m->final_stats, m->final, m->batch * m->time);
-    linear_forward(&m->head, m->final, NULL, m->logits, m->batch * m->time);
+    m->dev->layer_norm_forward(&m->norm, stream, m->final_stats, m->final, m->batch * m->time);
+    linear_forward(m->dev, &m->head, m->final, NULL, m->logits, m->batch * m->time);
     return 0;
 }
 
@@ -441,24 +442,18 @@ vocabulary_part model_vocabulary(const model *m)
     return (vocabulary_part){m->head.weight.first_row, m->head.weight.rows};
 }
 
-int model_loss_part(model *m, const uint8_t *targets, double *mean_out)
+int model_loss_part(model *m, const uint8_t *targets)
 {
     const int rows = m->batch * m->time;
-    double sum = 0;
-    int status = 0;
 
     if (m->links.cross_entropy != NULL)
-        status = m->links.cross_entropy(m->links.arg, m->logits, model_vocabulary(m), targets,
-                                        m->loss, rows);
-    else
-        cross_entropy_forward(m->logits, targets, m->loss, rows);
-    for (int i = 0; i < rows; i++)
-        sum += (double)m->loss[i];
-    *mean_out = sum / rows;
-    return status;
+        return m->links.cross_entropy(m->links.arg, m->logits, model_vocabulary(m), targets,
+                                      m->loss, rows);
+    m->dev->cross_entropy_forward(m->logits, targets, m->loss, rows);
+    return 0;
 }
 
-/* Of a whole model, which has no links that could fail. */
+/* Of a whole model on the host, which has no links that could fail. */
 void model_forward(model *m, const uint8_t *inputs, int batch, int time)
 {
     (void)model_forward_part(m, &(model_pass){0, batch, time, inputs, NULL});
@@ -466,8 +461,11 @@ void model_forward(model *m, const uint8_t *inputs, int batch, int time)
 
 double model_loss(model *m, const uint8_t *targets)
 {
-    double mean;
+    const int rows = m->batch * m->time;
+    double sum = 0;
 
-    (void)model_loss_part(m, targets, &mean);
-    return mean;
+    (void)model_loss_part(m, targets);
+    for (int i = 0; i < rows; i++)
+        sum += (double)m->loss[i];
+    return sum / rows;
 }

@@ -8,7 +8,7 @@
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
 
-#include "kernels.h"
+#include "device.h"
 
 typedef struct model_shape {
     int layers, width, heads, context;
@@ -57,6 +57,7 @@ typedef struct block_cache {
 typedef void (*model_need)(void *arg, int first, int count);
 
 typedef struct model {
+    const gpt_device *dev; /* where it lies and computes */
     model_shape shape;
     model_part part;
     model_links links;
@@ -82,11 +83,12 @@ typedef struct model {
     real *d_residual, *d_narrow, *d_wide, *d_scores;
 } model;
 
-/* Allocates the model with random weights that depend on the seed only. Gradients are not
- * allocated: the caller sets params[i]->grad. False: out of memory, nothing is left. */
+/* Allocates the model on the host with random weights that depend on the seed only. Gradients are
+ * not allocated: the caller sets params[i]->grad. False: out of memory, nothing is left. */
 bool model_create(model *m, model_shape shape, int max_batch, uint64_t seed);
-/* The same of a part: its weights are those that the whole model would have there. */
-bool model_create_part(model *m, model_shape shape, model_part part, int max_batch, uint64_t seed);
+/* The same of a part, anywhere: its weights are those that the whole model would have there. */
+bool model_create_part(model *m, const gpt_device *dev, model_shape shape, model_part part,
+                       int max_batch, uint64_t seed);
 void model_destroy(model *m);
 
 /* Runs batch x time tokens through the model; m->logits then holds a row per token. `inputs` must
@@ -121,7 +123,7 @@ int model_forward_part(model *m, const model_pass *pass);
 void model_select(model *m, const model_pass *pass);
 vocabulary_part model_vocabulary(const model *m); /* last part: the tokens of its logits */
 const real *model_out(const model *m);
-int model_loss_part(model *m, const uint8_t *targets, double *mean_out); /* last part */
+int model_loss_part(model *m, const uint8_t *targets); /* last part: m->loss */
 /* d_out: the gradient of model_out (NULL on the last part); m->d_residual is then that of `in`. */
 typedef struct model_gradient {
     const uint8_t *targets; /* last part */

@@ -2,18 +2,16 @@
 #include "optim.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "simd.h"
 
 static const double beta1 = 0.9, beta2 = 0.99, weight_decay = 0.1;
 
-bool adamw_create(adamw *opt, size_t count)
+bool adamw_create(adamw *opt, const gpt_device *dev, size_t count)
 {
+    opt->dev = dev;
     opt->count = count;
-    opt->m = calloc(count + 1, sizeof *opt->m);
-    opt->v = calloc(count + 1, sizeof *opt->v);
+    opt->m = dev->take((count + 1) * sizeof *opt->m);
+    opt->v = dev->take((count + 1) * sizeof *opt->v);
     if (opt->m != NULL && opt->v != NULL)
         return true;
     adamw_destroy(opt);
@@ -22,8 +20,10 @@ bool adamw_create(adamw *opt, size_t count)
 
 void adamw_destroy(adamw *opt)
 {
-    free(opt->m);
-    free(opt->v);
+    if (opt->dev != NULL) {
+        opt->dev->give(opt->m);
+        opt->dev->give(opt->v);
+    }
     memset(opt, 0, sizeof *opt);
 }
 
@@ -46,35 +46,21 @@ double clip_factor(double norm)
 
 /* Both corrections for the zeros that m and v begin with are in `rate` and `v_scale`. Decay is
  * decoupled: it acts on the weight, not through m and v. */
-typedef struct adamw_factors {
-    float grad_scale, rate, v_scale, decay;
-} adamw_factors;
-
-HOT static void update(float *restrict w, const float *restrict g, float *restrict m,
-                       float *restrict v, size_t n, adamw_factors f)
-{
-    const float b1 = (float)beta1, b2 = (float)beta2;
-
-    for (size_t i = 0; i < n; i++) {
-        float grad = g[i] * f.grad_scale;
-
-        m[i] = b1 * m[i] + (1 - b1) * grad;
-        v[i] = b2 * v[i] + (1 - b2) * grad * grad;
-        w[i] -= f.decay * w[i] + f.rate * m[i] / (sqrtf(v[i] * f.v_scale) + 1e-8f);
-    }
-}
-
 void adamw_update(adamw *opt, const tutti_piece *pieces, size_t n, adamw_step s)
 {
     const double t = (double)(s.step + 1);
-    adamw_factors f = {(float)s.grad_scale, (float)(s.rate / (1 - pow(beta1, t))),
-                       (float)(1 / (1 - pow(beta2, t))), 0};
+    adamw_factors f = {(float)s.grad_scale,
+                       (float)(s.rate / (1 - pow(beta1, t))),
+                       (float)(1 / (1 - pow(beta2, t))),
+                       0,
+                       (float)beta1,
+                       (float)beta2};
 
     for (size_t i = 0; i < n; i++) {
         const tutti_piece *p = &pieces[i];
 
         f.decay = p->group == GROUP_DECAY ? (float)(s.rate * weight_decay) : 0;
-        update(p->param, p->grad, opt->m + p->state_offset, opt->v + p->state_offset,
-               (size_t)p->count, f);
+        opt->dev->adamw(p->param, p->grad, opt->m + p->state_offset, opt->v + p->state_offset,
+                        (size_t)p->count, f);
     }
 }

@@ -11,15 +11,18 @@
 
 #include <tutti/tutti.h>
 
+#include "device.h"
+
 /* The reducer's tag of a parameter (tutti_param.group): whether weight decay applies. */
 enum { GROUP_PLAIN = 0, GROUP_DECAY = 1 };
 
 typedef struct adamw {
+    const gpt_device *dev;
     float *m, *v; /* running mean of gradients and of their squares */
     size_t count;
 } adamw;
 
-bool adamw_create(adamw *opt, size_t count);
+bool adamw_create(adamw *opt, const gpt_device *dev, size_t count);
 void adamw_destroy(adamw *opt);
 
 /* The rate of step `step` (from 0): linear warm-up over the first twentieth (at most 200 steps),

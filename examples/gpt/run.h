@@ -25,6 +25,8 @@ typedef struct run {
     const args *options;
     tutti_ctx *ctx;
     tutti_comm *world; /* borrowed from ctx */
+    tutti_stream stream; /* where the model computes: inline on the host, one of CUDA's */
+    const gpt_device *dev;
     int rank, ranks; /* of the world */
     split split;
     corpus text;
@@ -33,9 +35,13 @@ typedef struct run {
     const tutti_piece *pieces; /* borrowed from the reducer */
     size_t piece_count;
     adamw optimizer;
-    token_buffers buffers; /* one after the other: as many as the model has sets of memory */
+    token_buffers made; /* the host's: of every micro-step of a step; evaluation uses the first */
+    token_buffers tokens; /* the device's: of every set of memory that the model has */
+    real *losses; /* the host's: of the tokens of an evaluation */
     float *hop; /* the residual stream between stages, when no pipeline runs */
-    float loss; /* of the step in progress, on the last stage */
+    float *scalars; /* the device's: loss and norm */
+    double loss_scale; /* of gradients: above 1 with f16, where small ones would vanish */
+    int64_t good_steps; /* since it was changed */
     int64_t step; /* optimizer steps done */
     report report;
 } run;
@@ -52,10 +58,9 @@ int run_check(const run *r, tutti_status status);
 int train(run *r);
 /* Collective: the model's held-out loss. */
 int held_out_loss(run *r, double *loss_out);
-/* Collective over the model's ranks: `rows` sequences through all stages; on the last one
- * m->logits, with targets turned into probabilities and m->loss. */
-tutti_status forward_only(run *r, const uint8_t *inputs, const uint8_t *targets, int rows,
-                          int time);
+/* Collective over the model's ranks: `rows` sequences of the host's through all stages; on the last
+ * one m->logits, or with targets probabilities and m->loss. */
+tutti_status forward_only(run *r, token_buffers tokens, int rows, int time);
 
 /* sample.c: prints --sample bytes of the model's own, by the ranks of its first copy. */
 int sample_text(run *r);

@@ -20,8 +20,10 @@ static tutti_status draw(run *r, double unit, uint8_t *out)
     real row[VOCABULARY];
     tutti_status status;
 
+    r->dev->download(row, m->logits + (size_t)(m->time - 1) * (size_t)part.cols,
+                     (size_t)part.cols * sizeof *row);
     for (int i = 0; i < part.cols; i++)
-        logits[part.first + i] = (double)m->logits[(size_t)(m->time - 1) * (size_t)part.cols + i];
+        logits[part.first + i] = (double)row[i];
     status = tutti_all_reduce_host(r->split.tp, logits, VOCABULARY, TUTTI_SUM);
     for (int i = 0; i < VOCABULARY; i++)
         row[i] = (real)(logits[i] / temperature);
@@ -40,11 +42,10 @@ static tutti_status draw(run *r, double unit, uint8_t *out)
 }
 
 /* The next byte, known to all ranks of the copy. */
-static tutti_status next_byte(run *r, const uint8_t *window, int length, int64_t index,
-                              uint8_t *out)
+static tutti_status next_byte(run *r, uint8_t *window, int length, int64_t index, uint8_t *out)
 {
     uint64_t bits = random_at((uint64_t)r->options->seed, 0x73616d706c65u, (uint64_t)index);
-    tutti_status status = forward_only(r, window, NULL, 1, length);
+    tutti_status status = forward_only(r, (token_buffers){window, NULL}, 1, length);
     double value = 0;
 
     if (status == TUTTI_OK && r->model.part.last) {
@@ -80,7 +81,7 @@ static int begin(const run *r, uint8_t *window)
 int sample_text(run *r)
 {
     const int context = r->model.shape.context;
-    uint8_t *window = r->buffers.inputs;
+    uint8_t *window = r->made.inputs;
     tutti_status status = TUTTI_OK;
     int length;
 

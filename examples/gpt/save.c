@@ -76,7 +76,7 @@ static tutti_status add_all(run *r, tutti_ckpt *ck)
     const config c = config_of(r);
     char text[CONFIG_BYTES], name[64];
     /* Weights of other ranks may still be on their way. */
-    tutti_status status = tutti_reducer_param_wait(r->reducer, NULL, 0, (tutti_stream){0});
+    tutti_status status = tutti_reducer_param_wait(r->reducer, NULL, 0, r->stream);
 
     for (int i = 0; i < r->model.param_count && status == TUTTI_OK; i++) {
         tutti_tensor t = tensor_of(r->model.params[i], name);
@@ -111,7 +111,7 @@ int save_begin(run *r)
     split_name(&r->split, mesh, sizeof mesh);
     opts.mesh = mesh;
     opts.keep_last = (int)r->options->keep;
-    if (run_check(r, tutti_ckpt_commit(ck, (tutti_stream){0}, &opts)) != 0)
+    if (run_check(r, tutti_ckpt_commit(ck, r->stream, &opts)) != 0)
         return EXIT_FAILED;
     return status;
 }
@@ -187,7 +187,7 @@ static int load_weights(run *r, tutti_ckpt_reader *rd)
         goto free_lists;
     for (size_t i = 0; i < n; i++)
         tensors[i] = tensor_of(r->model.params[i], names[i]);
-    status = run_check(r, tutti_ckpt_read(rd, tensors, n, (tutti_stream){0}));
+    status = run_check(r, tutti_ckpt_read(rd, tensors, n, r->stream));
 
 free_lists:
     free(names);
@@ -198,15 +198,14 @@ free_lists:
 static int load_tensors(run *r, tutti_ckpt_reader *rd)
 {
     const adamw *a = &r->optimizer;
-    const tutti_stream here = {0};
     int status = load_weights(r, rd);
 
     if (status == 0)
         status = run_check(
-            r, tutti_ckpt_read_state(rd, r->reducer, "adam_m/%", a->m, TUTTI_FLOAT32, here));
+            r, tutti_ckpt_read_state(rd, r->reducer, "adam_m/%", a->m, TUTTI_FLOAT32, r->stream));
     if (status == 0)
         status = run_check(
-            r, tutti_ckpt_read_state(rd, r->reducer, "adam_v/%", a->v, TUTTI_FLOAT32, here));
+            r, tutti_ckpt_read_state(rd, r->reducer, "adam_v/%", a->v, TUTTI_FLOAT32, r->stream));
     return status;
 }
 

@@ -125,6 +125,8 @@ void split_destroy(split *s)
     tutti_tp_destroy(s->shares);
     tutti_mesh_destroy(s->mesh);
     free(s->targets);
+    if (s->dev != NULL)
+        s->dev->give(s->sums);
     memset(s, 0, sizeof *s);
 }
 
@@ -151,7 +153,7 @@ static tutti_status make_rows(void *arg, size_t first, size_t rows, tutti_stream
 {
     const product *p = arg;
 
-    (void)stream; /* inline */
+    (void)stream; /* the device's own */
     p->make(p->arg, (int)first, (int)rows);
     return TUTTI_OK;
 }
@@ -162,8 +164,24 @@ static int sum_products(void *arg, model_product make, void *make_arg, real *out
     split *s = arg;
     tutti_tp_matrix m = {out, NULL, (size_t)rows, (size_t)cols, TUTTI_FLOAT32};
 
-    return (int)tutti_tp_reduce(s->shares, &m, make_rows, &(product){make, make_arg},
-                                (tutti_stream){0});
+    return (int)tutti_tp_reduce(s->shares, &m, make_rows, &(product){make, make_arg}, s->stream);
+}
+
+/* The device's three passes, with the maxima and sums of all ranks between them. */
+static int device_cross_entropy(split *s, real *logits, vocabulary_part part,
+                                const uint8_t *targets, real *loss, int rows)
+{
+    const size_t n = (size_t)rows;
+    float *max = s->sums, *sums = s->sums + n;
+    tutti_status status;
+
+    s->dev->entropy_max(logits, part.cols, max, rows);
+    status = tutti_all_reduce(s->tp, max, max, n, TUTTI_FLOAT32, TUTTI_MAX, s->stream);
+    s->dev->entropy_sums(logits, part, targets, max, sums, rows);
+    if (status == TUTTI_OK)
+        status = tutti_all_reduce(s->tp, sums, sums, 3 * n, TUTTI_FLOAT32, TUTTI_SUM, s->stream);
+    s->dev->entropy_end(logits, part.cols, sums, loss, rows);
+    return (int)status;
 }
 
 static int cross_entropy(void *arg, real *logits, vocabulary_part part, const uint8_t *targets,
@@ -172,18 +190,24 @@ static int cross_entropy(void *arg, real *logits, vocabulary_part part, const ui
     split *s = arg;
     tutti_tp_logits l = {logits, s->targets, (size_t)rows, (size_t)part.cols, part.first};
 
+    if (s->dev->entropy_max != NULL)
+        return device_cross_entropy(s, logits, part, targets, loss, rows);
     for (int i = 0; i < rows; i++)
         s->targets[i] = targets[i];
-    return (int)tutti_tp_cross_entropy(s->shares, &l, loss, (tutti_stream){0});
+    return (int)tutti_tp_cross_entropy(s->shares, &l, loss, s->stream);
 }
 
-bool split_links(split *s, size_t tokens, model_links *links_out)
+bool split_links(split *s, const gpt_device *dev, tutti_stream stream, size_t tokens,
+                 model_links *links_out)
 {
+    s->dev = dev;
+    s->stream = stream;
     if (s->tp_size == 1)
         return true;
-    s->targets = calloc(tokens, sizeof *s->targets);
     *links_out = (model_links){s, sum_products, cross_entropy};
-    return s->targets != NULL;
+    s->targets = calloc(tokens, sizeof *s->targets);
+    s->sums = dev->take(4 * tokens * sizeof *s->sums);
+    return s->targets != NULL && s->sums != NULL;
 }
 
 void split_name(const split *s, char *buf, size_t cap)

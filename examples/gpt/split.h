@@ -17,7 +17,10 @@ typedef struct split {
     int dp_rank, dp_size, pp_size, tp_size;
     tutti_tp *shares; /* NULL: matrices are whole */
     tutti_pipe *pipe;
-    int32_t *targets; /* for tutti_tp_cross_entropy */
+    int32_t *targets; /* for tutti_tp_cross_entropy, on the host */
+    const gpt_device *dev;
+    tutti_stream stream; /* of the computation */
+    float *sums; /* [4][rows]: for a cross entropy of the device's */
 } split;
 
 /* Makes the mesh of --mesh. `wrong_out` gets what is wrong with the options for it, the same on all
@@ -29,9 +32,10 @@ void split_destroy(split *s);
 
 /* This rank's part of the model. */
 model_part split_part(const split *s, model_shape shape);
-/* What the ranks that share matrices do together; `tokens`: rows of a pass at most. False: out of
- * memory. */
-bool split_links(split *s, size_t tokens, model_links *links_out);
+/* What the ranks that share matrices do together, on this device and stream; `tokens`: rows of a
+ * pass at most. False: out of memory. */
+bool split_links(split *s, const gpt_device *dev, tutti_stream stream, size_t tokens,
+                 model_links *links_out);
 
 /* Whether this rank counts when each thing that the model's ranks have is to be counted once: a
  * replica is, on the first of those that hold it. */

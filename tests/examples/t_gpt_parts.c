@@ -220,16 +220,20 @@ static void test_trigram_bounds(void **state)
     free(bytes);
 }
 
-static int whole_pass(void *arg, const uint8_t *inputs, const uint8_t *targets, int rows, int time)
+static int whole_pass(void *arg, token_buffers b, int rows, int time, real *losses_out)
 {
-    model_forward(arg, inputs, rows, time);
-    (void)model_loss(arg, targets);
+    model *m = arg;
+
+    model_forward(m, b.inputs, rows, time);
+    (void)model_loss(m, b.targets);
+    memcpy(losses_out, m->loss, (size_t)rows * (size_t)time * sizeof *losses_out);
     return 0;
 }
 
 static loss_sum share_of(model *m, const corpus *t, token_buffers b, int copy, int copies)
 {
-    const held_out_job job = {m, t, b, copy, copies, whole_pass, m};
+    static real losses[512];
+    const held_out_job job = {m, t, b, losses, copy, copies, whole_pass, m};
     loss_sum s = {0, 0};
 
     assert_int_equal(held_out_share(&job, &s), 0);
@@ -300,7 +304,7 @@ static void test_parts_have_the_weights_of_the_whole(void **state)
         for (int shard = 0; shard < 2; shard++) {
             const model_part p = {2 * stage, 2 - stage, stage == 0, stage == 1, shard, 2, 1};
 
-            assert_true(model_create_part(&part, shape, p, 1, 9));
+            assert_true(model_create_part(&part, &gpt_device_host, shape, p, 1, 9));
             assert_int_equal(part.whole_count, whole.weight_count);
             for (int i = 0; i < part.param_count; i++) {
                 const param *a = part.params[i], *b = whole.params[a->id];
@@ -342,7 +346,7 @@ static void test_adamw(void **state)
     adamw opt;
 
     (void)state;
-    assert_true(adamw_create(&opt, 2));
+    assert_true(adamw_create(&opt, &gpt_device_host, 2));
     for (int step = 0; step < 50; step++) {
         for (int i = 0; i < 2; i++) {
             g[i] = (float)sin(step + 3 * i);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gpt_runs.py CASE GPT MPIRUN...: runs of examples/gpt as a user starts them, compared by what they print.
 
-Cases: ranks (the number of ranks changes nothing), mesh (so does no split of the model), zero (nor does sharing the optimizer's state), reproducible (not one bit),
+Cases: ranks (the number of ranks changes nothing), mesh (so does no split of the model), cuda (nor do GPUs), zero (nor does sharing the optimizer's state), reproducible (not one bit),
 twice (two runs are equal bit for bit), kill (SIGKILL at random moments,
 then --resume), stop (a signal to one rank), bad (wrong input), full (no space for checkpoints). Each works in a folder of its own; the seed of the random
 moments is printed.
@@ -36,8 +36,9 @@ def command(ranks, *options):
     return [*MPIRUN, "-np", str(ranks), GPT, *TINY, *map(str, options)]
 
 
-def run(ranks, *options, status=0):
-    done = subprocess.run(command(ranks, *options), capture_output=True, text=True, timeout=LIMIT, check=False)
+def run(ranks, *options, status=0, env=None):
+    done = subprocess.run(command(ranks, *options), capture_output=True, text=True, timeout=LIMIT, check=False,
+                          env={**os.environ, **(env or {})})
     check(done.returncode == status,
           f"{' '.join(done.args)}: status {done.returncode}, not {status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout
@@ -102,6 +103,37 @@ def mesh_case(folder):
     out = run(2, "--steps", 2, "--mesh", "pp=2", "--sample", 40)
     alone = run(1, "--steps", 2, "--sample", 40)
     check(out.splitlines()[-3:] == alone.splitlines()[-3:], "another sample from two stages")
+
+
+def cuda_case(folder):
+    """On simulated GPUs (SIMGPU is the folder of their libraries): the losses of the host; a finding is a failure."""
+    text = folder / "text"
+    text.write_text("".join(f"The {i} of {i * i % 97} goes on, and so it goes. " for i in range(60)))
+    small = ["--text", text, "--layers", 2, "--width", 16, "--context", 16, "--batch", 4, "--steps", int(os.environ.get("TT_STEPS", 12))]
+    gpu = {"LD_LIBRARY_PATH": os.environ["SIMGPU"]}
+
+    def on_gpu(ranks, *options):
+        out = run(ranks, *small, "--device", "cuda", *options, env=gpu)
+        check("products by cuBLAS" in out, f"not on the GPU:\n{out}")
+        return out
+
+    host = run(1, *small, "--device", "host")
+    meshes = [(1, ), (2, "--zero", 1, "--accum", 2), (2, "--mesh", "tp=2"), (2, "--mesh", "pp=2", "--accum", 2)]
+    if "TT_LONG" in os.environ:
+        meshes += [(4, "--mesh", "pp=2,tp=2", "--accum", 2, "--zero", 1), (4, "--zero", 1), (4, "--mesh", "dp=2,tp=2", "--zero", 1)]
+    for ranks, *options in meshes:
+        other = on_gpu(ranks, *options)
+        close(losses(host), losses(other), 1e-4)
+        close(dict(HELD_OUT.findall(host)), dict(HELD_OUT.findall(other)), 1e-4)
+    for precision, bound in (("bf16", 2e-2), ("f16", 2e-2)):
+        other = on_gpu(1, "--precision", precision)
+        check(losses(host) != losses(other), f"--precision {precision} changed nothing")
+        close(losses(host), losses(other), bound)
+    run(2, *small, "--device", "host", "--steps", 6, "--ckpt", folder / "ck", "--zero", 1)
+    out = run(1, *small, "--steps", 8, "--device", "cuda", "--ckpt", folder / "ck", "--resume", env=gpu)
+    check("resumed from step 6" in out, f"not resumed:\n{out}")
+    out = run(1, *small, "--steps", 10, "--device", "host", "--ckpt", folder / "ck", "--resume")
+    check("resumed from step 8" in out, f"not resumed:\n{out}")
 
 
 def reproducible_case(folder):
@@ -275,6 +307,8 @@ def bad_case(folder):
     refused("--mesh: ", "--mesh", "tp=3", status=2)
     refused("--heads 3 cannot be shared by tp=2", "--mesh", "tp=2", "--width", 33, "--heads", 3, status=2)
     refused("fewer than the stages", "--mesh", "pp=2", "--layers", 1, status=2)
+    refused("'tpu' is not auto, host or cuda", "--device", "tpu", status=2)
+    refused("bf16 and f16 are for a GPU", "--device", "host", "--precision", "bf16")
     refused("No such file", "--text", folder / "none")
     refused("is empty", "--text", text, empty)
     refused("too few", "--text", short)
@@ -312,7 +346,7 @@ def full_case(folder):
 
 
 def main():
-    cases = {"ranks": ranks_case, "zero": zero_case, "mesh": mesh_case, "reproducible": reproducible_case, "twice": twice_case, "kill": kill_case, "stop": stop_case, "bad": bad_case, "full": full_case}
+    cases = {"ranks": ranks_case, "zero": zero_case, "mesh": mesh_case, "cuda": cuda_case, "reproducible": reproducible_case, "twice": twice_case, "kill": kill_case, "stop": stop_case, "bad": bad_case, "full": full_case}
     with tempfile.TemporaryDirectory(prefix="gpt-runs-") as folder:
         try:
             cases[CASE](pathlib.Path(folder))

@@ -9,10 +9,10 @@
 // they are.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "cuda_blas.h"
 #include "cuda_body.h"
 #include "device.h"
 
@@ -55,21 +55,6 @@ extern "C" __global__ void gpt_k_mean(gpt_k k)
     __shared__ double shared[GPT_K_THREADS];
     gpt_k_mean_body(k, shared);
 }
-
-// In C++ this one has overloads.
-typedef cublasStatus_t (*gemm_ex_fn)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int,
-                                     int, const void *, const void *, cudaDataType, int,
-                                     const void *, cudaDataType, int, const void *, void *,
-                                     cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
-
-static struct {
-    decltype(&cublasCreate) create;
-    decltype(&cublasDestroy) destroy;
-    decltype(&cublasSetStream) set_stream;
-    decltype(&cublasSgemm) sgemm;
-    gemm_ex_fn gemm_ex;
-    decltype(&cublasSgemmStridedBatched) sgemm_batched;
-} blas;
 
 static struct {
     cudaStream_t stream;
@@ -547,30 +532,6 @@ static gpt_device table()
     return t;
 }
 
-// The macros' names are those of the library: cublasCreate is cublasCreate_v2.
-#define NAME_OF(name) NAME_TEXT(name)
-#define NAME_TEXT(name) #name
-#define LOAD(to, name) ((to) = (decltype(to))dlsym(library, NAME_OF(name)), (to) != NULL)
-
-static bool load_blas()
-{
-    char name[32];
-    void *library;
-
-    snprintf(name, sizeof name, "libcublas.so.%d", CUDART_VERSION / 1000);
-    library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
-        snprintf(gpu.problem, sizeof gpu.problem, "cuBLAS cannot be loaded: %.200s", dlerror());
-        return false;
-    }
-    if (LOAD(blas.create, cublasCreate) && LOAD(blas.destroy, cublasDestroy) &&
-        LOAD(blas.set_stream, cublasSetStream) && LOAD(blas.sgemm, cublasSgemm) &&
-        LOAD(blas.gemm_ex, cublasGemmEx) && LOAD(blas.sgemm_batched, cublasSgemmStridedBatched))
-        return true;
-    snprintf(gpu.problem, sizeof gpu.problem, "%s lacks a function", name);
-    return false;
-}
-
 extern "C" const gpt_device *gpt_device_cuda(void *stream, gpt_precision precision,
                                              const char **problem_out)
 {
@@ -578,7 +539,8 @@ extern "C" const gpt_device *gpt_device_cuda(void *stream, gpt_precision precisi
 
     gpu.stream = (cudaStream_t)stream;
     gpu.precision = precision;
-    if (!load_blas() || !good_blas(blas.create(&gpu.blas), "cublasCreate") ||
+    if (!load_blas(gpu.problem, sizeof gpu.problem) ||
+        !good_blas(blas.create(&gpu.blas), "cublasCreate") ||
         !good_blas(blas.set_stream(gpu.blas, gpu.stream), "cublasSetStream")) {
         *problem_out = gpu.problem;
         return NULL;

@@ -49,8 +49,13 @@ static bool make_teams(tt_rank *r, const char *nodes, tt_rng *rng, team teams[PA
     return true;
 }
 
+static size_t lane_of(const random_world *w)
+{
+    return w->lane != 0 ? w->lane : LANE;
+}
+
 /* Up to LANES calls under way at once, on streams chosen alike on all ranks. */
-static bool run_batch(tt_rank *r, size_t chunk_bytes, uint64_t seed, const team *teams,
+static bool run_batch(tt_rank *r, const random_world *w, uint64_t seed, const team *teams,
                       const tutti_stream *streams, const lane *lanes)
 {
     tt_rng rng = {seed};
@@ -67,7 +72,7 @@ static bool run_batch(tt_rank *r, size_t chunk_bytes, uint64_t seed, const team 
         if (t[i]->size == 0)
             continue;
         own.state += (uint64_t)t[i]->world[0];
-        c[i] = case_random(&own, t[i], LANE, chunk_bytes);
+        c[i] = case_random(&own, t[i], lane_of(w), w->chunk_bytes);
         if (case_issue(&c[i], t[i], &lanes[i], stream) != TUTTI_OK) {
             char text[256];
             case_text(&c[i], t[i], text, sizeof text);
@@ -97,13 +102,13 @@ void random_calls(tt_rank *r, const random_world *w)
     lane lanes[LANES];
     team teams[PARTS + 1];
     tutti_stream streams[3] = {{0}, {0}, {0}};
-    if (!lanes_create(r, LANE, lanes) || !make_teams(r, w->nodes, &rng, teams))
+    if (!lanes_create(r, lane_of(w), lanes) || !make_teams(r, w->nodes, &rng, teams))
         return;
     TT_EXPECT_OK(r, tt_first_stream(r->ctx, &streams[0]));
     for (int i = 1; i < 3 && !w->inline_only; i++)
         TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "random", 0, &streams[i]));
     for (long i = 0; i < w->batches; i++)
-        if (!run_batch(r, w->chunk_bytes, tt_rand(&rng), teams, streams, lanes))
+        if (!run_batch(r, w, tt_rand(&rng), teams, streams, lanes))
             tutti_abort(r->ctx, 1, r->message);
     for (int part = 1; part <= PARTS; part++)
         tutti_comm_destroy(teams[part].comm);

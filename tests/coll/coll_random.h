@@ -15,6 +15,7 @@ typedef struct random_world {
     uint64_t seed;
     long batches; /* of up to 4 calls */
     bool inline_only; /* no streams */
+    size_t lane; /* bytes of the largest buffer; 0: 64 KiB */
 } random_world;
 
 /* Ends the process with the case's text if a result is wrong. */

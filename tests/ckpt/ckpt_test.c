@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tt_memory.h"
+
 enum { W_ROWS = 37, W_COLS = 11, V_ELEMS = 20001 };
 
 void scratch_make(char path[PATH_CAP])
@@ -131,6 +133,45 @@ bool box_check(const tutti_tensor *t, uint64_t seed)
     return each_byte(t, seed, same_byte);
 }
 
+tutti_status box_make(tt_rank *r, tutti_tensor *t, bool fill, uint64_t seed)
+{
+    tutti_tensor host = *t;
+    tutti_status status = TUTTI_OK;
+    t->data = tt_plain_alloc(r->ctx, box_bytes(t) + 1);
+    if (t->data == NULL)
+        return TUTTI_ERR_NO_MEMORY;
+    host.data = tt_staging_alloc(r->ctx, box_bytes(t) + 1);
+    if (host.data == NULL)
+        return TUTTI_ERR_NO_MEMORY;
+    memset(host.data, 0xff, box_bytes(t));
+    if (fill)
+        box_fill(&host, seed);
+    if (box_bytes(t) > 0)
+        status = tt_put(r->ctx, t->data, host.data, box_bytes(t));
+    tt_staging_free(r->ctx, host.data);
+    return status;
+}
+
+bool box_same(tt_rank *r, const tutti_tensor *t, uint64_t seed)
+{
+    tutti_tensor host = *t;
+    bool same = true;
+    host.data = tt_staging_alloc(r->ctx, box_bytes(t) + 1);
+    if (host.data == NULL)
+        return false;
+    if (box_bytes(t) > 0)
+        same = tt_get(r->ctx, host.data, t->data, box_bytes(t)) == TUTTI_OK;
+    same = same && box_check(&host, seed);
+    tt_staging_free(r->ctx, host.data);
+    return same;
+}
+
+void box_free(tt_rank *r, tutti_tensor *t)
+{
+    tt_plain_free(r->ctx, t->data);
+    t->data = NULL;
+}
+
 tutti_tensor tensor_1d(const char *name, tutti_dtype dtype, int64_t n, int64_t offset,
                        int64_t extent, void *data)
 {
@@ -147,11 +188,9 @@ tutti_tensor tensor_1d(const char *name, tutti_dtype dtype, int64_t n, int64_t o
 
 typedef struct small {
     tutti_tensor w, v;
-    float w_data[W_ROWS * W_COLS];
-    double v_data[V_ELEMS];
 } small;
 
-static void small_shape(tt_rank *r, small *s)
+static tutti_status small_make(tt_rank *r, small *s, bool fill, int64_t step)
 {
     int64_t low = (int64_t)W_ROWS * r->rank / r->size,
             high = (int64_t)W_ROWS * (r->rank + 1) / r->size;
@@ -164,30 +203,41 @@ static void small_shape(tt_rank *r, small *s)
     s->w.offset[0] = low;
     s->w.extent[0] = high - low;
     s->w.extent[1] = W_COLS;
-    s->w.data = s->w_data;
-    s->v = tensor_1d("model/v", TUTTI_FLOAT64, V_ELEMS, 0, 0, s->v_data);
+    s->v = tensor_1d("model/v", TUTTI_FLOAT64, V_ELEMS, 0, 0, NULL);
+    tutti_status status = box_make(r, &s->w, fill, (uint64_t)step);
+    return status == TUTTI_OK ? box_make(r, &s->v, fill, (uint64_t)step + 1000) : status;
+}
+
+static void small_free(tt_rank *r, small *s)
+{
+    box_free(r, &s->w);
+    box_free(r, &s->v);
 }
 
 tutti_status small_save(tt_rank *r, const char *dir, int64_t step, const tutti_ckpt_save_opts *opts)
 {
-    small *s = malloc(sizeof *s);
+    small s;
     tutti_ckpt *ck;
+    tutti_stream stream;
     char state[64] = "", rng[64];
-    small_shape(r, s);
-    box_fill(&s->w, (uint64_t)step);
-    box_fill(&s->v, (uint64_t)step + 1000);
+    if (small_make(r, &s, true, step) != TUTTI_OK || tt_first_stream(r->ctx, &stream) != TUTTI_OK)
+        tt_say(r, "no memory for the data");
     snprintf(state, sizeof state, "state of step %lld", (long long)step);
     snprintf(rng, sizeof rng, "rank %d of step %lld", r->rank, (long long)step);
     tutti_status status = tutti_ckpt_begin(r->ctx, dir, step, &ck);
     if (status == TUTTI_OK) {
-        if (tutti_ckpt_add(ck, &s->w) != TUTTI_OK || tutti_ckpt_add(ck, &s->v) != TUTTI_OK ||
+        if (tutti_ckpt_add(ck, &s.w) != TUTTI_OK || tutti_ckpt_add(ck, &s.v) != TUTTI_OK ||
             tutti_ckpt_add_bytes(ck, "state", state, sizeof state, TUTTI_CKPT_SAME) != TUTTI_OK ||
             tutti_ckpt_add_bytes(ck, "rng", rng, strlen(rng) + 1, TUTTI_CKPT_PER_RANK) != TUTTI_OK)
             tt_say(r, "add: %s", tutti_last_error());
-        status = tutti_ckpt_commit(ck, (tutti_stream){0}, opts);
+        status = tutti_ckpt_commit(ck, stream, opts);
     }
-    memset(s->v_data, 0xff, sizeof s->v_data); /* the snapshot is the saver's by now */
-    free(s);
+    if (!tt_on_gpu(r->ctx))
+        memset(s.v.data, 0xff, box_bytes(&s.v)); /* the snapshot is the saver's by now */
+    else if (tutti_stream_sync(r->ctx, stream) != TUTTI_OK && status == TUTTI_OK)
+        status = TUTTI_ERR_DEVICE; /* on GPUs commit only queues it */
+    tutti_stream_destroy(r->ctx, stream);
+    small_free(r, &s);
     return status;
 }
 
@@ -210,16 +260,22 @@ static tutti_status small_values(tutti_ckpt_reader *rd, int64_t step)
 
 tutti_status small_check(tt_rank *r, tutti_ckpt_reader *rd, int64_t step)
 {
-    small *s = malloc(sizeof *s);
+    small s;
     tutti_tensor both[2];
-    small_shape(r, s);
-    both[0] = s->w;
-    both[1] = s->v;
-    tutti_status status = tutti_ckpt_read(rd, both, 2, (tutti_stream){0});
+    tutti_stream stream;
+    tutti_status status = small_make(r, &s, false, 0);
+    if (status != TUTTI_OK || tt_first_stream(r->ctx, &stream) != TUTTI_OK)
+        tt_say(r, "no memory for the data");
+    both[0] = s.w;
+    both[1] = s.v;
+    status = tutti_ckpt_read(rd, both, 2, stream);
+    if (tutti_stream_sync(r->ctx, stream) != TUTTI_OK && status == TUTTI_OK)
+        status = TUTTI_ERR_DEVICE;
     if (status == TUTTI_OK &&
-        (!box_check(&s->w, (uint64_t)step) || !box_check(&s->v, (uint64_t)step + 1000)))
+        (!box_same(r, &s.w, (uint64_t)step) || !box_same(r, &s.v, (uint64_t)step + 1000)))
         status = TUTTI_ERR_CORRUPT;
-    free(s);
+    tutti_stream_destroy(r->ctx, stream);
+    small_free(r, &s);
     return status == TUTTI_OK ? small_values(rd, step) : status;
 }
 

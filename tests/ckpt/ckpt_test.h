@@ -21,6 +21,11 @@ unsigned char pattern(uint64_t seed, uint64_t byte);
 void box_fill(const tutti_tensor *t, uint64_t seed);
 bool box_check(const tutti_tensor *t, uint64_t seed);
 size_t box_bytes(const tutti_tensor *t);
+/* The same for a box whose data lies where the backend has it (support/tt_memory.h): t->data is
+ * made, and filled unless fill is false. */
+tutti_status box_make(tt_rank *r, tutti_tensor *t, bool fill, uint64_t seed);
+bool box_same(tt_rank *r, const tutti_tensor *t, uint64_t seed);
+void box_free(tt_rank *r, tutti_tensor *t);
 
 tutti_tensor tensor_1d(const char *name, tutti_dtype dtype, int64_t n, int64_t offset,
                        int64_t extent, void *data);

@@ -2,6 +2,8 @@
 /* Any boxes of N ranks load as any boxes of M ranks, bit for bit. */
 #include "ckpt_test.h"
 
+#include "tt_memory.h"
+
 enum { MAX_TENSORS = 6, MAX_BOXES = 24, MAX_RANKS = 8 };
 
 typedef struct box {
@@ -67,7 +69,8 @@ static void model_make(model *m, int ranks, uint64_t seed)
     }
 }
 
-static tutti_tensor tensor_of(const model *m, int i, const box *b)
+/* Its data: filled, or to be read into. */
+static tutti_tensor tensor_of(tt_rank *r, const model *m, int i, const box *b, bool fill)
 {
     tutti_tensor t = TUTTI_TENSOR_INIT;
     t.name = m->tensor[i].name;
@@ -76,7 +79,8 @@ static tutti_tensor tensor_of(const model *m, int i, const box *b)
     memcpy(t.shape, m->tensor[i].shape, sizeof t.shape);
     memcpy(t.offset, b->offset, sizeof t.offset);
     memcpy(t.extent, b->extent, sizeof t.extent);
-    t.data = malloc(box_bytes(&t) + 1);
+    if (box_make(r, &t, fill, m->seed + (uint64_t)i) != TUTTI_OK)
+        tt_say(r, "no memory for %s: %s", t.name, tutti_last_error());
     return t;
 }
 
@@ -85,24 +89,27 @@ static void save_body(tt_rank *r)
     const model *m = r->arg;
     tutti_ckpt *ck;
     TT_EXPECT_OK(r, tutti_ckpt_begin(r->ctx, m->dir, 7, &ck));
-    void *kept[MAX_TENSORS * MAX_BOXES];
+    tutti_tensor kept[MAX_TENSORS * MAX_BOXES];
+    tutti_stream stream;
     int n = 0;
     for (int i = 0; i < m->ntensor; i++) {
         for (int b = 0; b < m->tensor[i].nbox; b++) {
             if ((m->tensor[i].box[b].holders >> r->rank & 1) == 0)
                 continue;
-            tutti_tensor t = tensor_of(m, i, &m->tensor[i].box[b]);
-            box_fill(&t, m->seed + (uint64_t)i);
-            if (tutti_ckpt_add(ck, &t) != TUTTI_OK)
+            kept[n] = tensor_of(r, m, i, &m->tensor[i].box[b], true);
+            if (tutti_ckpt_add(ck, &kept[n++]) != TUTTI_OK)
                 tt_say(r, "add: %s", tutti_last_error());
-            kept[n++] = t.data;
         }
     }
     tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
     opts.flags = TUTTI_CKPT_SYNC;
-    tutti_status status = tutti_ckpt_commit(ck, (tutti_stream){0}, &opts);
+    TT_EXPECT_OK(r, tt_first_stream(r->ctx, &stream));
+    tutti_status status = tutti_ckpt_commit(ck, stream, &opts);
+    if (status == TUTTI_OK)
+        status = tutti_stream_sync(r->ctx, stream);
     while (n > 0)
-        free(kept[--n]);
+        box_free(r, &kept[--n]);
+    tutti_stream_destroy(r->ctx, stream);
     TT_EXPECT_OK(r, status);
 }
 
@@ -112,7 +119,9 @@ static void load_body(tt_rank *r)
     tt_rng rng = {m->seed * 31 + (uint64_t)r->rank};
     tutti_ckpt_reader *rd;
     tutti_tensor all[MAX_TENSORS * 3];
+    tutti_stream stream;
     size_t n = 0;
+    TT_EXPECT_OK(r, tt_first_stream(r->ctx, &stream));
     TT_EXPECT_OK(r, tutti_ckpt_open(r->ctx, m->dir, -1, &rd));
     for (int i = 0; i < m->ntensor; i++) {
         box boxes[3];
@@ -122,17 +131,20 @@ static void load_body(tt_rank *r)
         int cuts = cut(&rng, boxes, m->tensor[i].ndim, 1 + (int)tt_rand_below(&rng, 3));
         for (int b = 0; b < cuts; b++)
             if (tt_rand_below(&rng, 5) != 0)
-                all[n++] = tensor_of(m, i, &boxes[b]);
+                all[n++] = tensor_of(r, m, i, &boxes[b], false);
     }
-    tutti_status status = tutti_ckpt_read(rd, all, n, (tutti_stream){0});
+    tutti_status status = tutti_ckpt_read(rd, all, n, stream);
     tutti_ckpt_close(rd);
+    if (status == TUTTI_OK)
+        status = tutti_stream_sync(r->ctx, stream);
+    tutti_stream_destroy(r->ctx, stream);
     if (status != TUTTI_OK)
         tt_say(r, "read: %s", tutti_last_error());
     while (n-- > 0) {
         int i = all[n].name[strlen(all[n].name) - 1] - '0';
-        if (!box_check(&all[n], m->seed + (uint64_t)i))
+        if (status == TUTTI_OK && !box_same(r, &all[n], m->seed + (uint64_t)i))
             tt_say(r, "%s differs", all[n].name);
-        free(all[n].data);
+        box_free(r, &all[n]);
     }
 }
 

@@ -14,6 +14,7 @@
  * the host waits, bounded, for only behind that an event means something. It happens with the first
  * calls only.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,9 +87,10 @@ static bool is_plain(const tt_call *call)
 
 static tutti_status settle(launch *l, const tt_call *call)
 {
-    char text[192];
+    char text[192], what[224];
     tt_call_text(call, text, sizeof text);
-    return tt_nccl_settle(l->nc, tt_nccl_of(call->comm)->share->comm, text, l->nc->ctx->timeout_s);
+    snprintf(what, sizeof what, "%s, rank %d", text, call->comm->group.rank);
+    return tt_nccl_settle(l->nc, tt_nccl_of(call->comm)->share->comm, what, l->nc->ctx->timeout_s);
 }
 
 static const tt_share *share_of(const tt_call *call)

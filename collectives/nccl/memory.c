@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "nccl/backend.h"
@@ -252,6 +253,20 @@ static tutti_status check_release(tutti_comm *comm, const tt_registration *r, co
     return TUTTI_OK;
 }
 
+/* After an abort: whether the calls that were under way have ended. */
+static bool ended(tutti_comm *comm)
+{
+    int64_t deadline = tt_deadline(2);
+    for (;;) {
+        tt_ring_advance(comm->ctx);
+        if (atomic_load(&comm->pending) == 0 && comm->ctx->dev_ops->drain(comm->ctx->dev))
+            return true;
+        if (tt_now_ns() > deadline)
+            return false;
+        tt_sleep_ns(1000000);
+    }
+}
+
 tutti_status tt_nccl_mem_release(tutti_comm *comm, void *ptr, bool allocated)
 {
     tt_nccl_ctx *nc = tt_nccl_of(comm)->nc;
@@ -268,9 +283,9 @@ tutti_status tt_nccl_mem_release(tutti_comm *comm, void *ptr, bool allocated)
     } else if (status != TUTTI_OK) {
         return status;
     } else {
-        /* The GPU may still use it, and the peers over their mappings: it goes with the process. */
+        /* What the GPU may still use goes with the process. */
         tt_nccl_abort_all(nc);
-        if (!tt_nccl_abort_wait(nc, 1))
+        if (!tt_nccl_abort_wait(nc, 1) || !ended(comm))
             return TUTTI_OK;
     }
     unlist_registration(nc, r);

@@ -182,6 +182,8 @@ static tutti_status connect_share(tt_nccl_ctx *nc, tt_group *group, tt_share *s)
     if (status == TUTTI_OK)
         status = join(nc, group, s, &id, what);
     tt_buf_free(&id);
+    if (status != TUTTI_OK)
+        status = tt_ctx_fail(nc->ctx, status); /* the others may wait for this rank inside NCCL */
     return tt_agree(group, "making an NCCL communicator", status);
 }
 

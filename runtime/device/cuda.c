@@ -187,6 +187,23 @@ tutti_status tt_cuda_await_stream(tt_cuda *dev, cudaStream_t s)
     }
 }
 
+/* Before it is destroyed. Where the owner has failed its collectives have been aborted: what else
+ * is on the stream gets a moment. */
+static void finish_stream(tt_cuda *dev, cudaStream_t s)
+{
+    int64_t deadline = tt_deadline(1);
+    tutti_status status = TUTTI_OK;
+    if (tt_cuda_await_stream(dev, s) == TUTTI_OK)
+        return;
+    while (query(dev, s, &status) == cudaErrorNotReady && status == TUTTI_OK) {
+        if (tt_now_ns() > deadline) {
+            tt_log_debug(TT_DEV, "stream destroyed with work on it: %s", tutti_last_error());
+            return;
+        }
+        tt_sleep_ns(1000000);
+    }
+}
+
 static void cuda_stream_destroy(tt_device *base, tutti_stream stream)
 {
     tt_cuda *dev = tt_cuda_of(base);
@@ -198,8 +215,7 @@ static void cuda_stream_destroy(tt_device *base, tutti_stream stream)
     else if (!remove_stream(dev, s))
         tt_log_error(TT_DEV, "stream not destroyed: it is not one of tutti_stream_create");
     else {
-        if (tt_cuda_await_stream(dev, s) != TUTTI_OK)
-            tt_log_debug(TT_DEV, "stream destroyed with work on it: %s", tutti_last_error());
+        finish_stream(dev, s);
         end_stream(dev, s);
     }
 }
@@ -271,8 +287,7 @@ static void cuda_close(tt_device *base)
     if (dev == NULL)
         return;
     for (size_t i = 0; i < dev->nstreams; i++) {
-        if (tt_cuda_await_stream(dev, dev->streams[i]) != TUTTI_OK)
-            tt_log_debug(TT_DEV, "stream destroyed with work on it: %s", tutti_last_error());
+        finish_stream(dev, dev->streams[i]);
         end_stream(dev, dev->streams[i]);
     }
     if (dev->service != NULL)

@@ -48,6 +48,7 @@ static void drop(model *m)
     free(m->red.buckets);
     free(m->red.members);
     free(m->red.runs);
+    free(m->red.param_runs);
     free(m->memory);
 }
 

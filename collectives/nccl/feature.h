@@ -17,8 +17,8 @@
 #error "tutti needs NCCL 2.19 or later"
 #endif
 
-/* Before 2.24 the headers name this type only where CUDA's C++ header of the type came first; the library
- * has had it since 2.10, under this number. */
+/* Before 2.24 the headers name this type only where CUDA's C++ header of the type came first; the
+ * library has had it since 2.10, under this number. */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 24, 0) && !defined(__CUDA_BF16_TYPES_EXIST__)
 #define ncclBfloat16 ((ncclDataType_t)9)
 #endif

@@ -192,10 +192,14 @@ tutti_status tt_saver_progress(tt_saver *s, bool wait)
 static tutti_status hook(tutti_ctx *ctx, void *arg, int64_t step)
 {
     tt_saver *s = arg;
-    (void)ctx;
     if (step >= 0)
         tt_schedule_step(s, step);
-    return tt_saver_progress(s, step < 0);
+    tutti_status status = tt_saver_progress(s, step < 0);
+    if (s->merged && s->phase == TT_SAVE_NONE && step >= 0) {
+        s->merged = false;
+        tt_step_want_save(ctx);
+    }
+    return status;
 }
 
 /* Whether no stream copies into the staging memory any more. A failed context does not wait for

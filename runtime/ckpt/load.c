@@ -149,7 +149,7 @@ static tutti_status open_dir(opener *o)
 static tutti_status open_newest(opener *o, int64_t step)
 {
     tt_group *world = &o->ctx->world;
-    TT_TRY(tt_ranks_alike(o->ctx, "tutti_ckpt_open", o->path, step));
+    TT_TRY(tt_ranks_alike(o->ctx, "tutti_ckpt_open", o->path, step, o->opts->flags));
     TT_TRY(open_dir(o));
     tutti_status status = world->rank == 0 ? list_steps(o, step) : TUTTI_OK;
     TT_TRY(tt_agree(world, "tutti_ckpt_open", status));

@@ -12,6 +12,7 @@ enum { SLOWEST_DISK = 10 << 20 }; /* bytes per second of one rank */
 typedef struct meaning {
     uint64_t dir;
     int64_t step;
+    uint64_t flags;
 } meaning;
 
 static tutti_status compare_meanings(tutti_ctx *ctx, const char *call, const meaning *all)
@@ -23,13 +24,16 @@ static tutti_status compare_meanings(tutti_ctx *ctx, const char *call, const mea
         if (all[r].dir != all[0].dir)
             return tt_fail(TUTTI_ERR_ARG, "%s: rank %d names another directory than rank 0", call,
                            r);
+        if (all[r].flags != all[0].flags)
+            return tt_fail(TUTTI_ERR_ARG, "%s: rank %d gives other flags than rank 0", call, r);
     }
     return TUTTI_OK;
 }
 
-tutti_status tt_ranks_alike(tutti_ctx *ctx, const char *call, const char *dir, int64_t step)
+tutti_status tt_ranks_alike(tutti_ctx *ctx, const char *call, const char *dir, int64_t step,
+                            uint32_t flags)
 {
-    meaning mine = {tt_hash64(dir, strlen(dir), 0), step}, *all = NULL;
+    meaning mine = {tt_hash64(dir, strlen(dir), 0), step, flags}, *all = NULL;
     tutti_status status = tt_calloc((size_t)ctx->world.size, sizeof *all, &all);
     status = tt_agree(&ctx->world, call, status);
     if (status == TUTTI_OK)

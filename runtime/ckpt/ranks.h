@@ -6,7 +6,8 @@
 #include "boot/context.h"
 
 /* All mean the same checkpoint, or ARG names one that does not. */
-tutti_status tt_ranks_alike(tutti_ctx *ctx, const char *call, const char *dir, int64_t step);
+tutti_status tt_ranks_alike(tutti_ctx *ctx, const char *call, const char *dir, int64_t step,
+                            uint32_t flags);
 
 /* How many ranks say yes, and which, as text. */
 tutti_status tt_ranks_that(tutti_ctx *ctx, const char *call, bool mine, int *count_out, char *who,

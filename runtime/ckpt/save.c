@@ -133,21 +133,45 @@ static tutti_status open_save(tt_saver *s, const char *dir, int64_t step, tutti_
     return TUTTI_OK;
 }
 
-static tutti_status begin_args(const char *dir, int64_t step, tutti_ckpt **ck_out)
+static tutti_status begin_args(const char *dir, int64_t step, const tutti_ckpt_begin_opts *opts,
+                               tutti_ckpt **ck_out)
 {
+    const uint32_t busy = TUTTI_CKPT_BUSY_MERGE | TUTTI_CKPT_BUSY_REFUSE;
+    if (opts->size != sizeof *opts || (opts->flags & ~busy) != 0 || (opts->flags & busy) == busy)
+        return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_begin: size or flags of the options is wrong");
     if (dir == NULL || dir[0] == '\0' || step < 0 || ck_out == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_begin: it needs a directory, a step of 0 or "
                                       "more and a place for the result");
     return TUTTI_OK;
 }
 
-tutti_status tutti_ckpt_begin(tutti_ctx *ctx, const char *dir, int64_t step, tutti_ckpt **ck_out)
+/* The same on all ranks: what tells whether a save has ended is exchanged. */
+static tutti_status meet_earlier(tt_saver *s, const tutti_ckpt_begin_opts *opts, bool *begin_out)
 {
+    bool wait = (opts->flags & (TUTTI_CKPT_BUSY_MERGE | TUTTI_CKPT_BUSY_REFUSE)) == 0;
+    TT_TRY(tt_saver_progress(s, wait));
+    *begin_out = s->phase == TT_SAVE_NONE;
+    if (*begin_out)
+        return TUTTI_OK;
+    if ((opts->flags & TUTTI_CKPT_BUSY_REFUSE) != 0)
+        return tt_fail(TUTTI_ERR_STATE, "tutti_ckpt_begin: the save of step %lld is being written",
+                       (long long)s->step);
+    s->merged = true;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_ckpt_begin_with(tutti_ctx *ctx, const char *dir, int64_t step,
+                                   const tutti_ckpt_begin_opts *opts, tutti_ckpt **ck_out)
+{
+    static const tutti_ckpt_begin_opts defaults = TUTTI_CKPT_BEGIN_OPTS_INIT;
     tt_saver *s = NULL;
+    bool begin;
+    if (opts == NULL)
+        opts = &defaults;
     if (ctx == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_begin: ctx is NULL");
     TT_TRY(tt_ctx_check(ctx));
-    tutti_status status = begin_args(dir, step, ck_out);
+    tutti_status status = begin_args(dir, step, opts, ck_out);
     if (status == TUTTI_OK)
         status = tt_saver_get(ctx, &s);
     if (status == TUTTI_OK && s->phase == TT_SAVE_OPEN)
@@ -155,9 +179,19 @@ tutti_status tutti_ckpt_begin(tutti_ctx *ctx, const char *dir, int64_t step, tut
                          "tutti_ckpt_begin: the save of step %lld is begun and not committed",
                          (long long)s->step);
     TT_TRY(tt_agree(&ctx->world, "tutti_ckpt_begin", status));
-    TT_TRY(tt_saver_progress(s, true));
-    TT_TRY(tt_ranks_alike(ctx, "tutti_ckpt_begin", dir, step));
+    TT_TRY(tt_ranks_alike(ctx, "tutti_ckpt_begin", dir, step, opts->flags));
+    TT_TRY(meet_earlier(s, opts, &begin));
+    if (!begin) {
+        *ck_out = NULL;
+        return TUTTI_OK;
+    }
+    s->merged = false;
     return open_save(s, dir, step, ck_out);
+}
+
+tutti_status tutti_ckpt_begin(tutti_ctx *ctx, const char *dir, int64_t step, tutti_ckpt **ck_out)
+{
+    return tutti_ckpt_begin_with(ctx, dir, step, NULL, ck_out);
 }
 
 static tutti_status add_failed(tutti_ckpt *ck, tutti_status status)

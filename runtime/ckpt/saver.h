@@ -55,6 +55,7 @@ typedef struct tt_saver {
     tutti_ckpt *open;
     uint64_t block_bytes;
     int64_t last_durable;
+    bool merged; /* a save was asked for while this one runs, and is to be asked for again */
 
     /* the save in progress */
     char *path; /* as the program named it */
@@ -95,6 +96,10 @@ tutti_status tt_saver_progress(tt_saver *s, bool wait);
  * its text still this thread's last error. */
 tutti_status tt_saver_drop(tt_saver *s, tutti_status status);
 void tt_ckpt_discard(tutti_ckpt *ck); /* takes NULL */
+
+/* Whether all holders of a box hold the same; ARG names the first that do not. Waits for the
+ * stream. Collective. */
+tutti_status tt_replicas_compare(tutti_ctx *ctx, const tutti_ckpt *ck, tutti_stream stream);
 
 void tt_schedule_step(tt_saver *s, int64_t step); /* asks for a save when one is due */
 void tt_schedule_began(tt_saver *s);

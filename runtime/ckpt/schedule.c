@@ -193,7 +193,7 @@ tutti_status tutti_ckpt_schedule(tutti_ctx *ctx, const char *dir,
         status = tt_saver_get(ctx, &s);
     status = tt_agree(&ctx->world, "tutti_ckpt_schedule", status);
     if (status == TUTTI_OK)
-        status = tt_ranks_alike(ctx, "tutti_ckpt_schedule", dir, opts->every_steps);
+        status = tt_ranks_alike(ctx, "tutti_ckpt_schedule", dir, opts->every_steps, 0);
     if (status == TUTTI_OK)
         status = tt_agree(&ctx->world, "tutti_ckpt_schedule", set(s, dir, opts));
     return status;

@@ -21,6 +21,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/ranks.c
     ${CMAKE_CURRENT_LIST_DIR}/read.c
     ${CMAKE_CURRENT_LIST_DIR}/reader.c
+    ${CMAKE_CURRENT_LIST_DIR}/replica.c
     ${CMAKE_CURRENT_LIST_DIR}/retain.c
     ${CMAKE_CURRENT_LIST_DIR}/save.c
     ${CMAKE_CURRENT_LIST_DIR}/scan.c

@@ -264,6 +264,8 @@ static tutti_status commit(tt_saver *s, const tutti_ckpt *ck, tutti_stream strea
     tt_group *world = &s->ctx->world;
     TT_TRY(tt_agree(world, "tutti_ckpt_commit", commit_args(s, ck, stream, opts)));
     TT_TRY(agree_plan(s, ck, opts));
+    if (s->ctx->check)
+        TT_TRY(tt_replicas_compare(s->ctx, ck, stream));
     TT_TRY(tt_agree(world, "tutti_ckpt_commit", reserve_all(s, ck, stream, opts)));
     start_writing(s, ck, stream, opts);
     return TUTTI_OK;

@@ -81,6 +81,36 @@ typedef struct tutti_ckpt_save_opts {
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_begin(tutti_ctx *ctx, const char *dir,
                                                         int64_t step, tutti_ckpt **ck_out);
 
+enum {
+    /* while an earlier save is still being written: */
+    TUTTI_CKPT_BUSY_MERGE = 1u << 0, /* *ck_out is NULL; the first tutti_step after the earlier one
+                                        ends asks for one save, however many were merged */
+    TUTTI_CKPT_BUSY_REFUSE = 1u << 1 /* STATE; the earlier one goes on */
+};
+
+/* Zero in any field means its default; begin with TUTTI_CKPT_BEGIN_OPTS_INIT. */
+typedef struct tutti_ckpt_begin_opts {
+    size_t size; /* sizeof(tutti_ckpt_begin_opts) */
+    uint32_t
+        flags; /* TUTTI_CKPT_BUSY_..., equal on all ranks; default: wait for the earlier save */
+} tutti_ckpt_begin_opts;
+#define TUTTI_CKPT_BEGIN_OPTS_INIT                                                                 \
+    {                                                                                              \
+        sizeof(tutti_ckpt_begin_opts), 0                                                           \
+    }
+
+/*
+ * As tutti_ckpt_begin, with options (NULL: none). With TUTTI_CKPT_BUSY_MERGE, OK with *ck_out NULL
+ * on all ranks means that nothing is to be added now: TUTTI_DO_SAVE will come, and the save that
+ * then begins holds newer data. Errors: as there.
+ * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
+ * tutti_init. Graph-capture: refused. After a failure: refused.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_begin_with(tutti_ctx *ctx, const char *dir,
+                                                             int64_t step,
+                                                             const tutti_ckpt_begin_opts *opts,
+                                                             tutti_ckpt **ck_out);
+
 /*
  * Adds this rank's box of a tensor. tensor->data is read by tutti_ckpt_commit, in stream order.
  * Errors: ARG, NO_MEMORY.
@@ -105,11 +135,12 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add_bytes(tutti_ckpt *ck, cons
  * written by one of its holders), in memory that is kept for the next save until tutti_finalize.
  * The checkpoint is committed at a later tutti_step, tutti_ckpt_wait or tutti_finalize, or here
  * with TUTTI_CKPT_SYNC. The boxes of all ranks must cover every tensor exactly once (replicas
- * aside). opts may be NULL. Errors: ARG (boxes overlap or leave holes, shapes differ: named),
- * NO_MEMORY, IO, NO_SPACE, TIMEOUT, REMOTE. After an error the previous checkpoint is untouched and
- * nothing of this one is left.
- * Collective: yes, over the job. Blocks: host, for the copy (inline stream). Stream: ordered.
- * Threads: the one that called tutti_init. Graph-capture: refused. After a failure: refused.
+ * aside). With TUTTI_CHECK=1 replicas are compared first (ARG names one that differs; this
+ * waits for the stream). opts may be NULL. Errors: ARG (boxes overlap or leave holes, shapes
+ * differ: named), NO_MEMORY, IO, NO_SPACE, TIMEOUT, REMOTE. After an error the previous checkpoint
+ * is untouched and nothing of this one is left. Collective: yes, over the job. Blocks: host, for
+ * the copy (inline stream). Stream: ordered. Threads: the one that called tutti_init.
+ * Graph-capture: refused. After a failure: refused.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
                                                          const tutti_ckpt_save_opts *opts);

@@ -269,6 +269,8 @@ tutti_status tt_cost_model(const tt_machine *machine, const int *gpus, int n, in
     tt_cost cost = {.nodes = nodes, .local = n, .sm_min = 1000};
     if (n < 1 || nodes < 1)
         return tt_fail(TUTTI_ERR_ARG, "cost model: %d GPUs on each of %d hosts", n, nodes);
+    if (tt_cost_cache_find(machine->costs, gpus, n, nodes, cost_out))
+        return TUTTI_OK;
     for (int i = 0; i < n; i++) {
         int sm = machine->gpus[gpus[i]].sm;
         if (sm == 0)
@@ -284,6 +286,7 @@ tutti_status tt_cost_model(const tt_machine *machine, const int *gpus, int n, in
         cost.net_latency = fmaxf(cost.net_latency, machine->nics[i].latency);
     if (n * nodes > 1)
         TT_TRY(find_lanes(machine, gpus, &cost));
+    tt_cost_cache_keep(machine->costs, gpus, &cost);
     *cost_out = cost;
     return TUTTI_OK;
 }

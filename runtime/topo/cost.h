@@ -44,6 +44,14 @@ typedef struct tt_cost_time {
 /* Of n GPUs of a machine, and as many on each of nodes - 1 equal hosts. Errors: ARG, NO_MEMORY. */
 tutti_status tt_cost_model(const tt_machine *machine, const int *gpus, int n, int nodes,
                            tt_cost *cost_out);
+/* cost_cache.c: models already made of a machine, at most some hundred; for any thread. A machine
+ * without (NULL) finds nothing and keeps nothing. */
+typedef struct tt_cost_cache tt_cost_cache;
+tutti_status tt_cost_cache_create(tt_cost_cache **cache_out);
+void tt_cost_cache_free(tt_cost_cache *cache);
+bool tt_cost_cache_find(tt_cost_cache *cache, const int *gpus, int n, int nodes, tt_cost *cost_out);
+void tt_cost_cache_keep(tt_cost_cache *cache, const int *gpus, const tt_cost *cost);
+
 /* bytes: of the whole buffer, as NCCL counts (all-gather: of the result). */
 tt_cost_time tt_cost_of(const tt_cost *cost, tt_cost_coll coll, double bytes);
 /* The bandwidth that a large collective approaches, GB/s on each link ("bus bandwidth"). */

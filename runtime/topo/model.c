@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "topo/cost.h"
 #include "topo/paths.h"
 
 const char *tt_topo_format_name(tt_topo_format format)
@@ -112,6 +113,7 @@ void tt_machine_free(tt_machine *machine)
         tt_cpuset_free(&machine->gpus[i].cpus);
     tt_cpuset_free(&machine->allowed);
     tt_paths_free(machine->paths);
+    tt_cost_cache_free(machine->costs);
     free(machine->numa);
     free(machine->pci);
     free(machine->gpus);

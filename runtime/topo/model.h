@@ -239,6 +239,7 @@ typedef struct tt_machine {
     tt_system system;
     tt_cpuset allowed; /* processors this process may use; empty: not known */
     struct tt_paths *paths; /* set by tt_topo_seal */
+    struct tt_cost_cache *costs; /* likewise; cost models already made (cost_cache.c) */
     uint64_t host_hash; /* of the file; 0: none */
 } tt_machine;
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "topo/cost.h"
 #include "topo/paths.h"
 
 float tt_nvlink_gbps(int sm)
@@ -220,6 +221,9 @@ static tutti_status seal_machine(tt_machine *m)
     TT_TRY(seal_links(m));
     tt_paths_free(m->paths);
     m->paths = NULL;
+    tt_cost_cache_free(m->costs);
+    m->costs = NULL;
+    TT_TRY(tt_cost_cache_create(&m->costs));
     return tt_paths_compute(m, &rules, &m->paths);
 }
 

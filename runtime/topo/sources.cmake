@@ -33,6 +33,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/bind.c
     ${CMAKE_CURRENT_LIST_DIR}/comm_config.c
     ${CMAKE_CURRENT_LIST_DIR}/cost.c
+    ${CMAKE_CURRENT_LIST_DIR}/cost_cache.c
     ${CMAKE_CURRENT_LIST_DIR}/fabric.c
     ${CMAKE_CURRENT_LIST_DIR}/findings.c
     ${CMAKE_CURRENT_LIST_DIR}/findings_gpu.c

@@ -282,6 +282,7 @@ tutti_status tt_planning_make(tutti_ctx *ctx)
     TT_TRY(find_machines(ctx));
     p->own_gpu = own_gpu(ctx);
     TT_TRY(make_plan(ctx));
+    TT_TRY(tt_planning_variables(ctx));
     return bind_rank(ctx);
 }
 

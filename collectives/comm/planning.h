@@ -11,4 +11,8 @@ tutti_status tt_planning_make(tutti_ctx *ctx);
 /* Takes what tt_planning_make left, also after a failure of it; gives the processors back. */
 void tt_planning_end(tutti_ctx *ctx);
 
+/* Collective, part of tt_planning_make (variables.c): on the CUDA backend, sets the plan's NCCL_*
+ * variables that no rank has set, and reports what the user has set against it. */
+tutti_status tt_planning_variables(tutti_ctx *ctx);
+
 #endif

@@ -130,8 +130,9 @@ static ncclConfig_t planned_config(const tt_nccl_ctx *nc, const tt_share *s)
 {
     ncclConfig_t config = tt_nccl_config(s->name);
     tt_comm_config plan;
+    const tt_comm_use use = {.in_turn = !nc->feature.orders_launches};
     if (s->size < 2 || s->world == NULL ||
-        tt_plan_comm_config(nc->ctx->plan, s->world, s->size, NULL, &plan) != TUTTI_OK)
+        tt_plan_comm_config(nc->ctx->plan, s->world, s->size, &use, &plan) != TUTTI_OK)
         return config;
     if (plan.min_ctas > 0)
         config.minCTAs = plan.min_ctas;
@@ -139,7 +140,13 @@ static ncclConfig_t planned_config(const tt_nccl_ctx *nc, const tt_share *s)
         config.maxCTAs = plan.max_ctas;
     if (plan.cga_cluster_size >= 0)
         config.cgaClusterSize = plan.cga_cluster_size;
-    if (plan.why[0] != '\0')
+    if (plan.split_share > 0)
+        config.splitShare = plan.split_share;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    if (plan.nvls_ctas > 0)
+        config.nvlsCTAs = plan.nvls_ctas;
+#endif
+    if (plan.why[0] != '\0' && s->rank == 0)
         tt_log_info(TT_COLL, "comm %s: %s", s->name, plan.why);
     return config;
 }

@@ -57,6 +57,9 @@ typedef enum tt_env_type {
       "dev, topo, coll, red, ckpt, trace)")                                                        \
     X(LOG_FILE, TT_ENV_STRING, "", false,                                                          \
       "file for the log instead of standard error; %h host, %r rank, %p process")                  \
+    X(NCCL_ENV, TT_ENV_BOOL, "1", true,                                                            \
+      "1: tutti_init sets the NCCL_* variables for which the plan has a reason and which no rank " \
+      "has set (`tutti topo --plan` lists them); 0: leaves the environment as it is")              \
     X(NCCL_ONE, TT_ENV_BOOL, "0", true,                                                            \
       "1: a communicator of a single rank uses NCCL too (to try NCCL on one GPU)")                 \
     X(NODES, TT_ENV_STRING, "", false, "2x4 or 3,1,4: fake nodes for the threads bootstrap")       \

@@ -40,6 +40,18 @@ static void limit_ctas(const tt_plan *plan, const int *ranks, int n, const tt_th
     because(config, "maxCTAs %d: the network gives %.0f GB/s, which they fill", ctas, network);
 }
 
+/* NCCL gives a part that shares no more channels than the whole has. In an island the whole has as
+ * many as any part; over PCIe or the network a part may have more. */
+static bool one_island(const tt_plan *plan, const int *ranks, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (plan->seat[ranks[i]].gpu < 0 ||
+            plan->seat[ranks[i]].host != plan->seat[ranks[0]].host ||
+            plan->seat[ranks[i]].island != plan->seat[ranks[0]].island)
+            return false;
+    return n > 2;
+}
+
 tutti_status tt_plan_comm_config(const tt_plan *plan, const int *ranks, int n,
                                  const tt_comm_use *use, tt_comm_config *config_out)
 {
@@ -51,10 +63,10 @@ tutti_status tt_plan_comm_config(const tt_plan *plan, const int *ranks, int n,
         use = &plain;
     if (use->name != NULL)
         snprintf(config.name, sizeof config.name, "%s", use->name);
-    if (use->is_split && !use->overlaps_parent) {
+    if (use->in_turn && one_island(plan, ranks, n)) {
         config.split_share = 1;
-        because(&config, "splitShare: never at the same time as its parent, so one set of buffers "
-                         "and proxies does for both");
+        because(&config, "splitShare: its parts are as well joined as all of it and work in turn, "
+                         "so one set of buffers and proxies does for all");
     }
     limit_ctas(plan, ranks, n, &steps, &config);
     config.hier_min_bytes = steps.min_bytes;

@@ -73,7 +73,7 @@ typedef struct tt_comm_config {
     int min_ctas, max_ctas;
     int cga_cluster_size; /* -1: NCCL's default; 0 and 1 mean something to it */
     int nvls_ctas;
-    int split_share; /* 1: a child made by split shares its parent's resources */
+    int split_share; /* 1: what is split from it shares its buffers and proxies */
     char name[64]; /* commName */
     /* All-reduce of at least this many bytes goes in three steps (reduce-scatter in the group of
      * tt_plan_groups, all-reduce over equal indices, all-gather); SIZE_MAX: never. */
@@ -84,8 +84,7 @@ typedef struct tt_comm_config {
 /* What the caller knows of a communicator's use. */
 typedef struct tt_comm_use {
     const char *name; /* for commName, or NULL */
-    bool is_split; /* made from a parent communicator */
-    bool overlaps_parent; /* works at the same time as its parent or a sibling on these GPUs */
+    bool in_turn; /* communicators of one GPU never work at the same time */
 } tt_comm_use;
 
 /* Errors: ARG, NO_MEMORY. */

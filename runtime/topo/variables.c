@@ -95,12 +95,20 @@ static bool virtual_name(const char *name)
     return false;
 }
 
+/* NCCL itself turns to such interfaces only when it has no other. It must be left one: the rule is
+ * for jobs of several hosts, whose other interfaces are known. */
 static void interfaces(block *b)
 {
-    bool found = false;
-    for (int k = 0; k < b->m->n_nics; k++)
-        found |= virtual_name(b->m->nics[k].name) || virtual_name(b->m->nics[k].netdev);
-    if (found)
+    bool found = false, other = false;
+    for (int k = 0; k < b->m->n_nics; k++) {
+        const tt_nic *nic = &b->m->nics[k];
+        const char *name = nic->netdev[0] != '\0' ? nic->netdev : nic->name;
+        if (virtual_name(name))
+            found = true;
+        else if (nic->up != TT_NO && (nic->netdev[0] != '\0' || !rdma(nic)))
+            other = true;
+    }
+    if (found && other && b->plan->hosts > 1)
         set(b, "NCCL_SOCKET_IFNAME", "^lo,docker,veth,cali,br-,virbr,flannel,cni",
             "leaves out interfaces of containers, which reach no other host");
 }

@@ -124,7 +124,7 @@ static tutti_status make_comms(topo_view *view)
             c->hosts +=
                 i == 0 || view->rank[members[i]].seat.host != view->rank[members[i - 1]].seat.host;
         }
-        const tt_comm_use use = {axis->name, view->axes.n > 1, true};
+        const tt_comm_use use = {axis->name, true};
         status = tt_plan_comm_config(view->plan, members, axis->size, &use, &c->config);
         if (status == TUTTI_OK)
             status = tt_plan_all_reduce_us(view->plan, members, axis->size, VIEW_BYTES, &c->flat_us,

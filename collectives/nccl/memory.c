@@ -20,7 +20,7 @@
 enum { WINDOW_SYMMETRIC = 1 /* NCCL_WIN_COLL_SYMMETRIC, which older headers lack */ };
 
 struct tt_registration {
-    tutti_comm *comm;
+    tutti_ctx *ctx; /* of a failed context it may outlive its communicator */
     uint32_t group; /* its group's id */
     tt_share *share;
     void *ptr;
@@ -32,7 +32,7 @@ struct tt_registration {
 
 static tutti_status alloc_ptr(tt_registration *r)
 {
-    tutti_ctx *ctx = r->comm->ctx;
+    tutti_ctx *ctx = r->ctx;
     tt_cuda_visit visit;
     if (r->share->comm == NULL)
         return ctx->dev_ops->mem_alloc(ctx->dev, r->bytes, &r->ptr);
@@ -49,7 +49,7 @@ static tutti_status alloc_ptr(tt_registration *r)
 
 static void free_ptr(tt_registration *r)
 {
-    tutti_ctx *ctx = r->comm->ctx;
+    tutti_ctx *ctx = r->ctx;
     tt_cuda_visit visit;
     if (!r->allocated || r->ptr == NULL)
         return;
@@ -175,7 +175,7 @@ static tutti_status new_registration(tutti_comm *comm, void *ptr, size_t bytes,
     tutti_ctx *ctx = comm->ctx;
     tt_registration *r = NULL;
     TT_TRY(tt_calloc(1, sizeof *r, &r));
-    *r = (tt_registration){.comm = comm,
+    *r = (tt_registration){.ctx = ctx,
                            .group = comm->group.id,
                            .share = own->share,
                            .ptr = ptr,
@@ -296,6 +296,11 @@ tutti_status tt_nccl_mem_release(tutti_comm *comm, void *ptr, bool allocated)
 
 void tt_nccl_mem_forget(tt_nccl_ctx *nc)
 {
+    if (nc->registrations != NULL && !nc->ctx->dev_ops->drain(nc->ctx->dev)) {
+        tt_log_warn(TT_COLL, "work on streams does not end: registered memory is left to the end "
+                             "of the process");
+        return;
+    }
     while (nc->registrations != NULL) {
         tt_registration *r = nc->registrations;
         nc->registrations = r->next;

@@ -26,6 +26,7 @@
 #include "core/thread.h"
 #include "device/cuda_device.h"
 
+static const double drain_failed_s = 1;
 static const tt_patience wait_patience = {20000, 20000, 500000};
 
 tutti_status tt_cuda_status(cudaError_t error, const char *call)
@@ -339,9 +340,27 @@ static tutti_stream cuda_service(tt_device *dev)
     return (tutti_stream){tt_cuda_of(dev)->service, TUTTI_STREAM_CUDA};
 }
 
+/* Of a failed context, which await_stream does not wait for: its collectives have been aborted, and
+ * what stood behind them ends soon. */
+static bool await_end(tt_cuda *dev, cudaStream_t s, int64_t deadline)
+{
+    tutti_status status;
+    tt_wait wait;
+    tt_wait_begin(&wait, &wait_patience);
+    for (;;) {
+        cudaError_t error = query(dev, s, &status);
+        if (status != TUTTI_OK || error != cudaErrorNotReady)
+            return status == TUTTI_OK && error == cudaSuccess;
+        if (tt_now_ns() > deadline)
+            return false;
+        tt_wait_once(&wait, NULL, 0);
+    }
+}
+
 static bool cuda_drain(tt_device *base)
 {
     tt_cuda *dev = tt_cuda_of(base);
+    int64_t deadline = tt_deadline(drain_failed_s);
     bool idle = true;
     for (size_t i = 0;; i++) {
         cudaStream_t s = NULL;
@@ -352,7 +371,8 @@ static bool cuda_drain(tt_device *base)
         pthread_mutex_unlock(&dev->lock);
         if (!more)
             return idle;
-        idle = tt_cuda_await_stream(dev, s) == TUTTI_OK && idle;
+        if (tt_cuda_await_stream(dev, s) != TUTTI_OK)
+            idle = await_end(dev, s, deadline) && idle;
     }
 }
 

@@ -150,16 +150,18 @@ class Doctor(unittest.TestCase):
         self.assertEqual(ran.returncode, 1)
         self.assertRegex(ran.stdout, r"(?m)^FAIL +shared memory ")
 
-    def test_environments_that_differ(self):
+    def test_what_differs_between_ranks(self):
         with tempfile.TemporaryDirectory() as folder:
             wrap = os.path.join(folder, "differ")
             with open(wrap, "w", encoding="utf-8") as script:
-                script.write('#!/bin/sh\nOMP_NUM_THREADS=$((1 + OMPI_COMM_WORLD_RANK)) exec "$@"\n')
+                script.write('#!/bin/sh\nOMP_NUM_THREADS=$((1 + OMPI_COMM_WORLD_RANK)) '
+                             'NCCL_HOSTID=box$OMPI_COMM_WORLD_RANK exec "$@"\n')
             os.chmod(wrap, 0o755)
             clean = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_")}
             ran = subprocess.run([*MPIRUN, "-np", "2", wrap, os.path.join(job.BIN, "tutti"), "doctor"], text=True,
                                  capture_output=True, env={**clean, "TUTTI_BACKEND": "host"}, check=False, timeout=110)
         self.assertIn("OMP_NUM_THREADS=2 differs from rank 0's (1) [rank 1]", ran.stdout)
+        self.assertIn("split-containers: on one machine with rank 0", ran.stdout)
 
     def test_usage(self):
         for arguments in (("--link",), ("--seconds", "-1"), ("--seconds",)):

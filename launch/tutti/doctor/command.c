@@ -59,6 +59,7 @@ static int parse(int argc, char **argv, options *opts)
 static tutti_status between(report *r, tutti_ctx *ctx, const char *environment, const options *opts)
 {
     TT_TRY(check_environment(r, ctx, environment));
+    TT_TRY(check_split(r, ctx));
     TT_TRY(check_reach(r, ctx));
     TT_TRY(check_clocks(r, ctx));
     return opts->links ? check_links(r, ctx, opts->seconds) : TUTTI_OK;

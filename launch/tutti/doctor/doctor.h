@@ -40,6 +40,7 @@ void check_software(report *r, const tutti_ctx *ctx);
 void check_topology(report *r);
 /* hosts.c: between ranks. Collective. */
 tutti_status check_environment(report *r, tutti_ctx *ctx, const char *mine);
+tutti_status check_split(report *r, tutti_ctx *ctx);
 tutti_status check_reach(report *r, tutti_ctx *ctx);
 tutti_status check_clocks(report *r, tutti_ctx *ctx);
 /* links.c: measures every pair for about `seconds` in all. Collective. */

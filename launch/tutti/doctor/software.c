@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../topo/plugin.h"
 #include "doctor.h"
 #include "topo/findings.h"
 #include "topo/read.h"
@@ -138,7 +139,8 @@ void check_topology(report *r)
         return;
     }
     int gpus = tutti_topo_gpu_count(topo);
-    if (tt_findings_make(topo, NULL, &found) == TUTTI_OK) {
+    const tt_find_also also = what_else(topo);
+    if (tt_findings_make(topo, &also, &found) == TUTTI_OK) {
         for (size_t i = 0; i < found.n; i++)
             if (found.list[i].severity != TT_SEVERITY_NOTE)
                 say(r, found.list[i].severity == TT_SEVERITY_ERROR ? SAID_FAILED : SAID_WARNING,

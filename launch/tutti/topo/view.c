@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "plugin.h"
 
 static const char *from_environment(void *arg, const char *name)
 {
@@ -157,8 +158,9 @@ tutti_status view_make(const tutti_topo *topo, const char *mesh, topo_view *view
     memset(view, 0, sizeof *view);
     view->topo = topo;
     tutti_status status = find_costs(view);
+    const tt_find_also also = what_else(topo);
     if (status == TUTTI_OK)
-        status = tt_findings_make(topo, NULL, &view->findings);
+        status = tt_findings_make(topo, &also, &view->findings);
     if (status == TUTTI_OK)
         status = plan_all(view, mesh);
     tt_findings_sort(&view->findings);

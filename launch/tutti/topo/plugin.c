@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin.h"
+
+static bool loads(const char *name)
+{
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library != NULL)
+        dlclose(library);
+    return library != NULL;
+}
+
+/* As NCCL looks for it: NCCL_NET_PLUGIN is a file, or the end of a name; "none" forbids it. */
+tt_tri net_plugin_loads(void)
+{
+    const char *chosen = getenv("NCCL_NET_PLUGIN");
+    char name[256];
+    if (chosen == NULL || chosen[0] == '\0')
+        return loads("libnccl-net.so") ? TT_YES : TT_NO;
+    if (strcmp(chosen, "none") == 0)
+        return TT_NO;
+    if (loads(chosen))
+        return TT_YES;
+    snprintf(name, sizeof name, "libnccl-net-%.200s.so", chosen);
+    return loads(name) || loads("libnccl-net.so") ? TT_YES : TT_NO;
+}
+
+tt_find_also what_else(const tutti_topo *topo)
+{
+    tt_find_also also = {TT_TRI_UNKNOWN};
+    for (int m = 0; topo->format == TT_TOPO_LIVE && m < topo->n_machines; m++)
+        if (topo->machines[m]->system.efa == TT_YES)
+            also.net_plugin = net_plugin_loads();
+    return also;
+}

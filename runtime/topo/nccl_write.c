@@ -13,10 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/mem.h"
+#include "core/output.h"
 #include "topo/read.h"
 
 typedef struct writer {
@@ -308,50 +307,20 @@ free_links:
     return status;
 }
 
-static tutti_status write_all(int fd, const char *path, const char *text)
-{
-    size_t length = strlen(text);
-
-    while (length > 0) {
-        ssize_t n = write(fd, text, length);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return tt_fail_errno(TUTTI_ERR_IO, errno, "%s", path);
-        text += n;
-        length -= (size_t)n;
-    }
-    return TUTTI_OK;
-}
-
 tutti_status tutti_topo_write_nccl(const tutti_topo *topo, int host, const char *path)
 {
-    char *text, temporary[4096];
-    int fd;
-    tutti_status status;
+    char *text;
+    tt_output out;
 
     if (topo == NULL || path == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_topo_write_nccl: topo or path is NULL");
-    if (snprintf(temporary, sizeof temporary, "%s.XXXXXX", path) >= (int)sizeof temporary)
-        return tt_fail(TUTTI_ERR_ARG, "tutti_topo_write_nccl: too long a path");
     TT_TRY(tt_topo_write_nccl(topo, host, &text));
-    fd = mkstemp(temporary);
-    if (fd < 0) {
-        status = tt_fail_errno(TUTTI_ERR_IO, errno, "%s", temporary);
-        goto free_text;
-    }
-    status = write_all(fd, temporary, text);
-    if (fchmod(fd, 0644) != 0 && status == TUTTI_OK)
-        status = tt_fail_errno(TUTTI_ERR_IO, errno, "%s", temporary);
-    if (close(fd) != 0 && status == TUTTI_OK)
-        status = tt_fail_errno(TUTTI_ERR_IO, errno, "%s", temporary);
-    if (status == TUTTI_OK && rename(temporary, path) != 0)
-        status = tt_fail_errno(TUTTI_ERR_IO, errno, "%s", path);
-    if (status != TUTTI_OK)
-        (void)unlink(temporary);
-
-free_text:
+    tutti_status status = tt_output_open(path, true, &out);
+    if (status == TUTTI_OK)
+        status = tt_output_write(&out, text, strlen(text));
+    if (status == TUTTI_OK)
+        status = tt_output_commit(&out, false);
+    tt_output_drop(&out);
     free(text);
     return status;
 }

@@ -253,7 +253,7 @@ class Move(Scratch):
         dump = subprocess.run(["h5dump", "-d", "/w", self.path("one.h5")], capture_output=True, text=True, check=True).stdout
         self.assertIn("(0,0): 1, -2, 3,", dump)
         self.assertIn("(1,0): nan, 5, inf", dump)
-        self.bad(1, "cannot make", "merge", self.run_dir, self.path("no/such/one.h5"))
+        self.bad(1, "cannot write", "merge", self.run_dir, self.path("no/such/one.h5"))
         self.flip(self.stored(7, "shard-00000.h5"), 4096)
         os.unlink(self.path("one.h5"))
         self.bad(3, "", "merge", self.stored(7, ""), self.path("one.h5"))

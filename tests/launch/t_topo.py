@@ -38,6 +38,40 @@ class Topo(unittest.TestCase):
         for line in ran.stdout.splitlines():
             self.assertLessEqual(len(line), 100, line)
 
+    def test_only_a_file_is_replaced(self):
+        """A device or a pipe is written into, a link keeps pointing, what is read or read-only stays."""
+        options = ("--svg", "--export-nccl")
+        with tempfile.TemporaryDirectory() as folder:
+            def at(name):
+                return os.path.join(folder, name)
+            tutti("topo", "--machine", "dgx-a100", "--export-nccl", at("real"))
+            os.symlink("real", at("link"))
+            for option in options:
+                pipe = tutti("topo", "--machine", "dgx-a100", option, "/proc/self/fd/1")
+                self.assertEqual((pipe.returncode, pipe.stderr), (0, ""))
+                xml.etree.ElementTree.fromstring(pipe.stdout)
+                self.assertEqual(tutti("topo", "--machine", "dgx-a100", option, at("link")).returncode, 0)
+                self.assertTrue(os.path.islink(at("link")) and not os.path.islink(at("real")))
+                with open(at("real"), "rb") as file:
+                    before = file.read()
+                os.mkfifo(at("pipe" + option))
+                reader = os.open(at("pipe" + option), os.O_RDONLY | os.O_NONBLOCK)
+                self.assertEqual(tutti("topo", "--machine", "dgx-a100", option, at("pipe" + option)).returncode, 0)
+                self.assertGreater(len(os.read(reader, 4096)), 100)
+                os.close(reader)
+                os.chmod(at("real"), 0o444)
+                for refused in (at("real"), folder, "", at("no/such")):
+                    ran = tutti("topo", "--machine", "dgx-a100", option, refused)
+                    self.assertEqual(ran.returncode, 1, refused)
+                    self.assertIn("cannot write", ran.stderr)
+                os.chmod(at("real"), 0o644)
+                if option == "--export-nccl":
+                    ran = tutti("topo", "--file", at("real"), option, at("link"))
+                    self.assertEqual(ran.returncode, 2, ran.stderr)
+                with open(at("real"), "rb") as file:
+                    self.assertEqual(file.read(), before)
+            self.assertEqual(sorted(os.listdir(folder)), ["link", "pipe--export-nccl", "pipe--svg", "real"])
+
     def test_json_has_what_the_schema_names(self):
         page = topo_json("--machine", "dgx-a100", "--plan", "dp=2,tp=4")
         self.assertEqual(page["schema"], 1)

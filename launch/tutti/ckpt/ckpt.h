@@ -58,16 +58,6 @@ const char *ckpt_size_text(uint64_t bytes, char text[32]); /* "1.5 GiB" */
 int ckpt_print_json(json_t *value); /* takes it */
 json_t *ckpt_shape_json(const tt_ctensor *t);
 
-/* A file written under a temporary name beside `path`, synced, and renamed at the end. */
-typedef struct ckpt_output {
-    const char *path;
-    char temp[4096];
-    int fd;
-} ckpt_output;
-tutti_status ckpt_output_open(const char *path, ckpt_output *out);
-tutti_status ckpt_output_commit(ckpt_output *out);
-void ckpt_output_drop(ckpt_output *out); /* takes one that is committed */
-
 /* Tensors in memory become a checkpoint of one rank. */
 tutti_status ckpt_save(const char *dir, int64_t step, const tutti_tensor *tensors, size_t n,
                        const char *value_name, const void *value, size_t value_bytes);

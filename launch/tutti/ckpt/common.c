@@ -171,45 +171,6 @@ json_t *ckpt_shape_json(const tt_ctensor *t)
     return shape;
 }
 
-tutti_status ckpt_output_open(const char *path, ckpt_output *out)
-{
-    out->path = path;
-    out->fd = -1;
-    if ((size_t)snprintf(out->temp, sizeof out->temp, "%s.tmp-%d", path, (int)getpid()) >=
-        sizeof out->temp)
-        return tt_fail(TUTTI_ERR_ARG, "the path %.100s... is too long", path);
-    out->fd = open(out->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    return out->fd >= 0 ? TUTTI_OK : tt_fail_errno(TUTTI_ERR_IO, errno, "cannot make %s", path);
-}
-
-tutti_status ckpt_output_commit(ckpt_output *out)
-{
-    char folder[PATH_MAX];
-    int fd = out->fd, dir;
-    if (fsync(fd) != 0)
-        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot make %s durable", out->path);
-    out->fd = -1;
-    if (close(fd) != 0 || rename(out->temp, out->path) != 0) {
-        tutti_status status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot write %s", out->path);
-        unlink(out->temp);
-        return status;
-    }
-    snprintf(folder, sizeof folder, "%s", out->path);
-    TT_TRY(tt_dir_open(dirname(folder), &dir));
-    tutti_status status = tt_dir_sync(dir, out->path);
-    close(dir);
-    return status;
-}
-
-void ckpt_output_drop(ckpt_output *out)
-{
-    if (out->fd < 0)
-        return;
-    close(out->fd);
-    unlink(out->temp);
-    out->fd = -1;
-}
-
 tutti_status ckpt_input_open(const char *path, ckpt_input *in_out)
 {
     struct stat st;

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/output.h"
+
 #include "ckpt.h"
 
 enum { HEADER_INTS = 256, MAGIC = 20240326, VERSION_F32 = 3, VERSION_BF16 = 5, PARAMS = 16 };
@@ -91,7 +93,7 @@ tutti_status ckpt_import_llmc(const ckpt_args *a, const ckpt_input *in, const ch
 }
 
 typedef struct exporter {
-    ckpt_output out;
+    tt_output out;
     uint64_t at;
     ckpt_progress progress;
 } exporter;
@@ -146,14 +148,14 @@ tutti_status ckpt_export_llmc(const ckpt_args *a, const ckpt_file *file, const c
     TT_TRY(read_header(file, header));
     TT_TRY(find_params(file, header, list));
     x.progress = (ckpt_progress){.what = "exporting", .total = ckpt_bytes(list, PARAMS)};
-    tutti_status status = ckpt_output_open(path, &x.out);
+    tutti_status status = tt_output_open(path, false, &x.out);
     if (status == TUTTI_OK)
         status = tt_file_write(x.out.fd, path, header, sizeof header, 0);
     if (status == TUTTI_OK)
         status = tt_source_scan(&file->src, list, PARAMS, CKPT_SCAN_BYTES, write_piece, &x);
     ckpt_progress_end(&x.progress);
     if (status == TUTTI_OK)
-        status = ckpt_output_commit(&x.out);
-    ckpt_output_drop(&x.out);
+        status = tt_output_commit(&x.out, true);
+    tt_output_drop(&x.out);
     return status;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "ckpt/h5.h"
+#include "core/output.h"
 
 #include "ckpt.h"
 
@@ -14,7 +15,7 @@ typedef struct merger {
     const tt_ctensor **list;
     uint64_t *offset;
     size_t n, at;
-    ckpt_output out;
+    tt_output out;
     ckpt_progress progress;
 } merger;
 
@@ -55,7 +56,7 @@ static tutti_status merge(const ckpt_args *a, const ckpt_file *file, merger *w)
     int memory;
     TT_TRY(ckpt_select(a, file, 2, &w->list, &w->n));
     TT_TRY(tt_calloc(w->n, sizeof *w->offset, &w->offset));
-    TT_TRY(ckpt_output_open(a->word[1], &w->out));
+    TT_TRY(tt_output_open(a->word[1], false, &w->out));
     TT_TRY(tt_h5_plain_make(&file->src.m, w->list, w->n, w->offset, &memory));
     tutti_status status = copy_structure(w, memory);
     close(memory);
@@ -63,7 +64,7 @@ static tutti_status merge(const ckpt_args *a, const ckpt_file *file, merger *w)
     if (status == TUTTI_OK)
         status = tt_source_scan(&file->src, w->list, w->n, CKPT_SCAN_BYTES, write_piece, w);
     ckpt_progress_end(&w->progress);
-    return status == TUTTI_OK ? ckpt_output_commit(&w->out) : status;
+    return status == TUTTI_OK ? tt_output_commit(&w->out, true) : status;
 }
 
 static int say(const ckpt_args *a, const merger *w)
@@ -86,7 +87,7 @@ int ckpt_merge(const ckpt_args *a)
     if (status != TUTTI_OK)
         return ckpt_fail(a, status);
     status = merge(a, &file, &w);
-    ckpt_output_drop(&w.out);
+    tt_output_drop(&w.out);
     int result = status == TUTTI_OK ? say(a, &w) : ckpt_fail(a, status);
     free(w.offset);
     free(w.list);

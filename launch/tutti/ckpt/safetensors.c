@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/output.h"
+
 #include "ckpt.h"
 
 enum { HEADER_MAX = 100 << 20 };
@@ -32,7 +34,7 @@ static const char *dtype_text(tutti_dtype dtype)
 }
 
 typedef struct exporter {
-    ckpt_output out;
+    tt_output out;
     uint64_t at; /* of the next byte of data */
     ckpt_progress progress;
 } exporter;
@@ -94,15 +96,15 @@ tutti_status ckpt_export_safetensors(const ckpt_args *a, const ckpt_file *file, 
     exporter x = {.out.fd = -1};
     TT_TRY(ckpt_select(a, file, 2, &list, &n));
     x.progress = (ckpt_progress){.what = "exporting", .total = ckpt_bytes(list, n)};
-    tutti_status status = ckpt_output_open(path, &x.out);
+    tutti_status status = tt_output_open(path, false, &x.out);
     if (status == TUTTI_OK)
         status = write_header(&x, list, n, file->step);
     if (status == TUTTI_OK)
         status = tt_source_scan(&file->src, list, n, CKPT_SCAN_BYTES, write_piece, &x);
     ckpt_progress_end(&x.progress);
     if (status == TUTTI_OK)
-        status = ckpt_output_commit(&x.out);
-    ckpt_output_drop(&x.out);
+        status = tt_output_commit(&x.out, true);
+    tt_output_drop(&x.out);
     free(list);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/mem.h"
 #include "../commands.h"
@@ -54,6 +55,16 @@ static int parse_hosts(const char *text, int *hosts)
     return 0;
 }
 
+static bool same_file(const char *a, const char *b)
+{
+    struct stat one, other;
+    if (a == NULL || b == NULL)
+        return false;
+    if (stat(a, &one) != 0 || stat(b, &other) != 0)
+        return strcmp(a, b) == 0;
+    return S_ISREG(one.st_mode) && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
 static int parse(int argc, char **argv, options *opts)
 {
     enum { FILE_, MACHINE, HOSTS, PLAN, JSON, SVG, NCCL, EXPLAIN, P2P, HELP };
@@ -93,6 +104,11 @@ static int parse(int argc, char **argv, options *opts)
         return wrong("--file and --machine exclude each other", "");
     if (opts->p2p != NULL && opts->file == NULL)
         return wrong("--p2p goes with --file", "");
+    const char *read_or_written[] = {opts->file, opts->p2p, opts->svg, opts->nccl};
+    for (int i = 0; i < 4; i++)
+        for (int j = i + 1 > 2 ? i + 1 : 2; j < 4; j++)
+            if (same_file(read_or_written[i], read_or_written[j]))
+                return wrong("the same file twice, one of them written:", read_or_written[j]);
     return 0;
 }
 

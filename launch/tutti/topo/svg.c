@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/output.h"
 #include "svg.h"
 
 enum {
@@ -487,26 +488,40 @@ static void draw(FILE *out, const topo_view *view, drawing *parts)
     fputs("</svg>\n", out);
 }
 
+/* The drawing as text. */
+static tutti_status drawn(const topo_view *view, char **text_out, size_t *bytes_out)
+{
+    drawing *parts;
+    char *text = NULL;
+    TT_TRY(tt_calloc(HOSTS_MAX, sizeof *parts, &parts));
+    FILE *memory = open_memstream(&text, bytes_out);
+    if (memory == NULL) {
+        free(parts);
+        return tt_fail_errno(TUTTI_ERR_NO_MEMORY, errno, "drawing");
+    }
+    draw(memory, view, parts);
+    free(parts);
+    bool failed = ferror(memory) != 0;
+    if (fclose(memory) != 0 || failed) {
+        free(text);
+        return tt_fail_errno(TUTTI_ERR_NO_MEMORY, errno, "drawing");
+    }
+    *text_out = text;
+    return TUTTI_OK;
+}
+
 tutti_status svg_write(const topo_view *view, const char *path)
 {
-    char temporary[4096];
-    drawing *parts;
-    if ((size_t)snprintf(temporary, sizeof temporary, "%s.part", path) >= sizeof temporary)
-        return tt_fail(TUTTI_ERR_ARG, "%s: the name is too long", path);
-    TT_TRY(tt_calloc(HOSTS_MAX, sizeof *parts, &parts));
-    FILE *out = fopen(temporary, "we");
-    if (out == NULL) {
-        free(parts);
-        return tt_fail_errno(TUTTI_ERR_IO, errno, "%s", temporary);
-    }
-    draw(out, view, parts);
-    free(parts);
-    bool failed = ferror(out) != 0;
-    failed = fclose(out) != 0 || failed;
-    if (failed || rename(temporary, path) != 0) {
-        int err = errno;
-        remove(temporary);
-        return tt_fail_errno(TUTTI_ERR_IO, err, "%s", path);
-    }
-    return TUTTI_OK;
+    char *text = NULL;
+    size_t bytes = 0;
+    tt_output out;
+    TT_TRY(drawn(view, &text, &bytes));
+    tutti_status status = tt_output_open(path, true, &out);
+    if (status == TUTTI_OK)
+        status = tt_output_write(&out, text, bytes);
+    if (status == TUTTI_OK)
+        status = tt_output_commit(&out, false);
+    tt_output_drop(&out);
+    free(text);
+    return status;
 }

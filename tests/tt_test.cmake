@@ -8,8 +8,8 @@
 # takes a quarter of a core. ctest is told in quarters, its -j counts them: tests/run gives 4 x cores.
 #
 # Labels: the area whose time tests/run adds up (house, main, cuda, topology, collectives, parallel, checkpoint) comes from
-# the folder (TT_AREA, see CMakeLists.txt) unless LABELS names one. `sanitize`: built and run under the sanitizers too; a
-# sanitizer build has these tests only. `long`: runs on demand only (`sh tests/run --long`, `ctest -L long`).
+# the folder (TT_AREA, see CMakeLists.txt) unless LABELS names one. `sanitize`: built and run under the sanitizers too, or,
+# as `asan`, under AddressSanitizer only, for what has one thread; a sanitizer build has these tests only. `long`: runs on demand only (`sh tests/run --long`, `ctest -L long`).
 find_program(TT_MPIRUN mpirun REQUIRED)
 set(TT_MPIRUN_FLAGS --oversubscribe --bind-to none)
 execute_process(COMMAND id -u OUTPUT_VARIABLE tt_uid OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -82,7 +82,7 @@ function(tutti_test)
     if(T_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "tutti_test(${T_NAME}): what is ${T_UNPARSED_ARGUMENTS}?")
     endif()
-    if(TT_SANITIZER AND (T_NP OR NOT "sanitize" IN_LIST T_LABELS))
+    if(TT_SANITIZER AND (T_NP OR NOT ("sanitize" IN_LIST T_LABELS OR TT_SANITIZER IN_LIST T_LABELS)))
         return()
     endif()
     if(NOT T_TIMEOUT)

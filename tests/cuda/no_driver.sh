@@ -4,7 +4,7 @@
 # GPU is usable and runs on the host. Skipped where there is a driver.
 set -eu
 [ ! -e /dev/nvidiactl ] || exit 77
-unset LD_LIBRARY_PATH TUTTI_BACKEND
+unset LD_LIBRARY_PATH TUTTI_BACKEND TUTTI_TEST_SHARED # the last one is the tests' own
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
 "$@" >/dev/null 2>"$said"

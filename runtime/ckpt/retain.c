@@ -42,7 +42,7 @@ static size_t choose(int dir, int64_t step, const tt_retention *keep, int64_t *s
         if (s == step)
             whole++;
         else if (whole < keep->last)
-            whole += tt_step_looks_whole(dir, s);
+            whole += keep->whole == NULL ? tt_step_looks_whole(dir, s) : keep->whole(dir, s);
         else if (s != best && (keep->every == 0 || s % keep->every != 0))
             steps[gone++] = s;
     }

@@ -47,6 +47,9 @@ typedef struct tt_save_note {
  * (0: none), and `step` in any case (-1: none). */
 typedef struct tt_retention {
     int64_t last, every;
+    /* Which count as whole; NULL: those with a manifest and files of the right size, which is
+     * cheap enough for a save. */
+    bool (*whole)(int dir, int64_t step);
 } tt_retention;
 
 typedef struct tt_saver {

@@ -231,7 +231,7 @@ static tutti_status reserve_all(tt_saver *s, const tutti_ckpt *ck, tutti_stream 
 static void start_writing(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream,
                           const tutti_ckpt_save_opts *opts)
 {
-    s->keep = (tt_retention){opts->keep_last, opts->keep_every};
+    s->keep = (tt_retention){opts->keep_last, opts->keep_every, NULL};
     s->worker.urgent = (opts->flags & TUTTI_CKPT_SYNC) != 0;
     s->best = (opts->flags & TUTTI_CKPT_BEST) != 0;
     snprintf(s->mesh, sizeof s->mesh, "%s", opts->mesh == NULL ? "" : opts->mesh);

@@ -270,6 +270,18 @@ class Prune(Scratch):
         self.assertEqual(json.loads(self.good("prune", self.run_dir, *keep, "--json")), [2, 1])
         self.assertEqual([e["step"] for e in json.loads(self.good("ls", self.run_dir, "--json"))], [0, 3, 4, 5])
 
+    def test_damaged_ones_do_not_push_out_the_good_one(self):
+        for step in range(5):
+            self.save({"w": ("F32", [4], floats(1, 2, 3, step))}, step)
+        for step in (3, 4):
+            path = self.stored(step, "shard-00000.h5")
+            self.flip(path, os.path.getsize(path) - 8)
+        self.bad(3, "", "verify", self.run_dir)
+        for dry in (["--dry-run"], []):
+            self.assertEqual(json.loads(self.good("prune", self.run_dir, "--keep-last", 1, "--json", *dry)), [1, 0])
+        self.assertEqual([e["step"] for e in json.loads(self.good("ls", self.run_dir, "--json"))], [2, 3, 4])
+        self.good("verify", self.run_dir, "--step", 2)
+
     def test_a_folder_in_use(self):
         self.example()
         with open(os.path.join(self.run_dir, ".lease"), "w", encoding="ascii") as file:

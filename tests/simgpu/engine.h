@@ -116,6 +116,9 @@ SG_API size_t sg_findings(void); /* how many so far */
 
 /* Called when the process ends with status 0, in order of registration reversed: leak checks. */
 SG_API void sg_at_exit(void (*fn)(void));
+/* `suspects` says whether it knows why nothing moves, and with `tell` reports it. A wait is then
+ * held for a deadlock after a quarter of SIMGPU_PATIENCE. One stand-in may give one. */
+SG_API void sg_at_deadlock(bool (*suspects)(bool tell));
 
 /* ---- settings ---- */
 

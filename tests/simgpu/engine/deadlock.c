@@ -19,6 +19,8 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+static bool (*suspects)(bool tell); /* sg_at_deadlock */
+
 enum { POLLS = 200, STRANGERS = 64 };
 static const double ASLEEP = 1.0;
 static sg_thread_entry strangers[STRANGERS];
@@ -174,7 +176,21 @@ static void report_deadlock(const char *how)
             n = add(text, sizeof(text), n, sg_op_blocked_text(s->head, one, sizeof(one)));
         }
     }
+    if (suspects != NULL) {
+        (void)suspects(true);
+    }
     sg_fatal("deadlock", "%s%s", how, text);
+}
+
+void sg_at_deadlock(bool (*fn)(bool tell))
+{
+    suspects = fn;
+}
+
+static bool out_of_patience(void)
+{
+    double still = sg_now() - sg_last_change, patience = 1e-3 * (double)sg_set.patience_ms;
+    return still > patience || (still > patience / 4 && suspects != NULL && suspects(false));
 }
 
 void sg_consider_deadlock(bool remote)
@@ -185,7 +201,7 @@ void sg_consider_deadlock(bool remote)
     }
     if (!remote && !sg_remote_blocked() && all_stuck()) {
         report_deadlock("no operation can run and every thread waits");
-    } else if (sg_now() - sg_last_change > 1e-3 * (double)sg_set.patience_ms && !sg_me()->bounded) {
+    } else if (!sg_me()->bounded && out_of_patience()) {
         report_deadlock("nothing has moved for SIMGPU_PATIENCE");
     }
 }

@@ -228,7 +228,7 @@ SN_ALIAS(ncclCommRevoke);
 
 static void at_exit(void)
 {
-    sn_group_at_exit();
+    (void)sn_group_open(true);
     for (ncclComm_t comm = sn_comms; comm != NULL; comm = comm->next)
         if (comm->state < SN_DESTROYED)
             sg_finding("nccl-comm-leak", "%s was never destroyed", comm->name);
@@ -237,4 +237,5 @@ static void at_exit(void)
 __attribute__((constructor)) static void start(void)
 {
     sg_at_exit(at_exit);
+    sg_at_deadlock(sn_group_open);
 }

@@ -220,13 +220,17 @@ ncclResult_t sn_submit(const sn_task *task)
     return result;
 }
 
-void sn_group_at_exit(void)
+bool sn_group_open(bool tell)
 {
-    for (sn_group *g = groups; g != NULL; g = g->next)
-        if (g->depth > 0)
+    bool open = false;
+    for (sn_group *g = groups; g != NULL; g = g->next) {
+        open = open || g->depth > 0;
+        if (tell && g->depth > 0)
             sg_finding("nccl-group-open",
                        "a group was never closed: ncclGroupStart without ncclGroupEnd, and %zu "
                        "calls in it%s%s were never made",
                        g->n, g->n > 0 ? ", the first of them " : "",
                        g->n > 0 ? sn_kind_name(g->tasks[0].kind) : "");
+    }
+    return open;
 }

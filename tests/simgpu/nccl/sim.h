@@ -283,7 +283,7 @@ typedef struct sn_plan {
 ncclResult_t sn_submit(const sn_task *task); /* one call; without the lock */
 int sn_group_depth(void);
 ncclResult_t sn_group_job(sn_job *job); /* into the open group */
-void sn_group_at_exit(void);
+bool sn_group_open(bool tell); /* is any; told as findings */
 /* The tasks of one group and communicator. */
 sn_plan *sn_plan_make(ncclComm_t comm, const sn_task *tasks, size_t n);
 ncclResult_t sn_plan_enqueue(sn_plan *plan); /* takes it */

@@ -5,9 +5,11 @@
  */
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
+#include "core/output.h"
 
 enum { WIDTH = 860, HEIGHT = 480, LEFT = 76, RIGHT = 30, TOP = 48, BOTTOM = 58 };
 
@@ -140,14 +142,10 @@ static void draw_series(FILE *f, const bench_chart *chart, const frame *fr, size
     fputs("</text>\n", f);
 }
 
-tutti_status bench_chart_write(const char *path, const bench_chart *chart)
+static void draw(FILE *f, const bench_chart *chart)
 {
     frame fr = frame_of(chart);
-    FILE *f = fopen(path, "we");
-    bool failed;
 
-    if (f == NULL)
-        return tt_fail_errno(TUTTI_ERR_IO, errno, "--svg %s", path);
     fprintf(f,
             "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' font-family='sans-serif' "
             "font-size='12' fill='#333'>\n<rect width='100%%' height='100%%' fill='#fff'/>\n"
@@ -160,8 +158,29 @@ tutti_status bench_chart_write(const char *path, const bench_chart *chart)
     for (size_t s = 0; s < chart->n; s++)
         draw_series(f, chart, &fr, s);
     fputs("</svg>\n", f);
-    failed = ferror(f) != 0;
-    if (fclose(f) != 0 || failed)
-        return tt_fail_errno(TUTTI_ERR_IO, errno, "--svg %s", path);
-    return TUTTI_OK;
+}
+
+tutti_status bench_chart_write(const char *path, const bench_chart *chart)
+{
+    char *drawn = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&drawn, &bytes);
+    tutti_status status;
+    tt_output out;
+
+    if (f == NULL)
+        return tt_fail_errno(TUTTI_ERR_NO_MEMORY, errno, "--svg %s", path);
+    draw(f, chart);
+    if (fclose(f) != 0) {
+        free(drawn);
+        return tt_fail_errno(TUTTI_ERR_NO_MEMORY, errno, "--svg %s", path);
+    }
+    status = tt_output_open(path, true, &out);
+    if (status == TUTTI_OK)
+        status = tt_output_write(&out, drawn, bytes);
+    if (status == TUTTI_OK)
+        status = tt_output_commit(&out, false);
+    tt_output_drop(&out);
+    free(drawn);
+    return status;
 }

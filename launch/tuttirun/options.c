@@ -225,6 +225,8 @@ static int set_option(int code, char **argv, options *opts)
     case OPT_GRACE:
         return set_number(code, opts);
     case OPT_NOTICE:
+        if (optarg[strspn(optarg, " \t\n")] == '\0') /* sh takes it for success: a notice at once */
+            return wrong("--notice-cmd", optarg, "a command");
         opts->notice = optarg;
         return -1;
     case OPT_WAIT_LOCK:

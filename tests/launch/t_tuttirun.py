@@ -491,6 +491,7 @@ class BadInput(JobTest):
             ("not ''", "-n", "", "true"),
             ("not '99999999999999999999'", "-n", "99999999999999999999", "true"),
             ("-n needs a value", "-n"),
+            ("--notice-cmd needs a command, not", "-n", "1", "--notice-cmd", " ", "true"),
             ("no option '--frobnicate'", "-n", "2", "--frobnicate", "true"),
             ("no option '-z'", "-z", "-n", "2", "true"),
             ("--restarts needs", "-n", "2", "--restarts", "-1", "true"),

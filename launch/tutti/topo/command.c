@@ -102,6 +102,8 @@ static int parse(int argc, char **argv, options *opts)
         return wrong("there is no argument", argv[optind]);
     if (opts->file != NULL && opts->machine != NULL)
         return wrong("--file and --machine exclude each other", "");
+    if (opts->machine != NULL && *opts->machine == '\0')
+        return wrong("--machine needs a name (--machine list has them)", "");
     if (opts->p2p != NULL && opts->file == NULL)
         return wrong("--p2p goes with --file", "");
     const char *read_or_written[] = {opts->file, opts->p2p, opts->svg, opts->nccl};

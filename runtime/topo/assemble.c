@@ -116,12 +116,16 @@ static tutti_status add_nic(const tt_spec *s, tt_machine *m, int parent, int num
     int at, pci;
 
     TT_TRY(add_function(s, m, parent, numa, s->net == TT_NIC_IB ? 0x020700 : 0x020000, &pci));
+    if (s->net == TT_NIC_EFA) {
+        m->pci[pci].vendor = 0x1d0f;
+        m->pci[pci].device = 0xefa1;
+    }
     TT_TRY(tt_machine_add_nic(m, &at));
     nic = &m->nics[at];
     nic->pci = pci;
     nic->numa = numa;
     nic->dev = number < s->n_nic_order ? s->nic_order[number] : number;
-    nic->port = 1;
+    nic->port = s->net == TT_NIC_ETHERNET ? 0 : 1;
     nic->mbps = (int64_t)s->rate * 1000;
     nic->guid = (uint64_t)nic->dev + 1;
     nic->has_guid = true;

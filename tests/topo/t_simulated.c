@@ -2,8 +2,10 @@
 /*
  * A machine of the catalogue two ways: as described, and as the live reader finds it on a /sys made
  * from the description and the simulated NVML (SIMGPU_MACHINE) that shows its GPUs. Both must be
- * one model. t_topo_simulated MACHINE
+ * one model, and one page of `tutti topo --json`. t_topo_simulated MACHINE TUTTI
  */
+#include <jansson.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +15,7 @@
 #include "tt_test.h"
 
 static char root[64];
-static const char *machine_name;
+static const char *machine_name, *tutti;
 
 static void make_folders(char *full)
 {
@@ -191,6 +193,83 @@ static void compare(const tt_machine *a, const tt_machine *b)
     assert_memory_equal(a->paths->island, b->paths->island, (size_t)a->n_gpus * sizeof(int32_t));
 }
 
+static json_t *page(const char *options)
+{
+    char command[1200];
+    json_t *read;
+    FILE *from;
+
+    (void)snprintf(command, sizeof command, "'%s' topo --json %s", tutti, options);
+    from = popen(command, "re");
+    assert_non_null(from);
+    read = json_loadf(from, 0, NULL);
+    assert_int_equal(pclose(from), 0);
+    assert_non_null(read);
+    return read;
+}
+
+/* Numbers within a thousandth, as for the paths above; all else alike. */
+static bool alike(const json_t *a, const json_t *b)
+{
+    const char *key;
+    json_t *value;
+    size_t i;
+
+    if (json_is_number(a) && json_is_number(b))
+        return fabs(json_number_value(a) - json_number_value(b)) <=
+               1e-3 * fabs(json_number_value(b));
+    if (json_typeof(a) != json_typeof(b) || json_array_size(a) != json_array_size(b) ||
+        json_object_size(a) != json_object_size(b))
+        return false;
+    json_array_foreach((json_t *)(size_t)a, i,
+                       value) if (!alike(value, json_array_get(b, i))) return false;
+    json_object_foreach((json_t *)(size_t)a, key,
+                        value) if (!alike(value, json_object_get(b, key))) return false;
+    return json_is_array(a) || json_is_object(a) || json_equal(a, b);
+}
+
+/* What only one of the two can know: names, serial numbers, processors that are in no domain. */
+static void forget_names(json_t *machine)
+{
+    size_t i;
+    json_t *gpu, *domain;
+
+    json_array_foreach(json_object_get(machine, "gpus"), i, gpu)
+    {
+        (void)json_object_del(gpu, "uuid");
+        (void)json_object_del(gpu, "name");
+        (void)json_object_del(gpu, "memory");
+    }
+    json_array_foreach(json_object_get(machine, "numa"), i,
+                       domain) if (json_integer_value(json_object_get(domain, "id")) < 0)(void)
+        json_object_del(domain, "cpus");
+}
+
+static void same_pages(void)
+{
+    static const char *const members[] = {"gpus", "nics", "numa", "paths", "islands", "estimate"};
+    char options[128];
+    json_t *live = page(""), *described;
+    int wrong = 0;
+
+    (void)snprintf(options, sizeof options, "--machine %s", machine_name);
+    described = page(options);
+    forget_names(live);
+    forget_names(described);
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        const json_t *a = json_object_get(live, members[i]),
+                     *b = json_object_get(described, members[i]);
+        if (a == NULL || b == NULL || !alike(a, b)) {
+            print_error("%s differs: live %.300s\n described %.300s\n", members[i],
+                        json_dumps(a, JSON_COMPACT), json_dumps(b, JSON_COMPACT));
+            wrong++;
+        }
+    }
+    json_decref(live);
+    json_decref(described);
+    assert_int_equal(wrong, 0);
+}
+
 static void one_model(void **state)
 {
     tutti_topo *described = NULL, *live = NULL;
@@ -208,6 +287,7 @@ static void one_model(void **state)
     assert_int_equal(setenv("TUTTI_TOPO_FSROOT", root, 1), 0);
     if (tutti_topo_open_live(&live) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
+    same_pages();
     (void)snprintf(command, sizeof command, "rm -rf '%s'", root);
     assert_int_equal(system(command), 0);
     if (live->machines[0]->system.nvml != TT_YES)
@@ -221,8 +301,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_model)};
 
-    if (argc != 2)
+    if (argc != 3)
         return 2;
     machine_name = argv[1];
+    tutti = argv[2];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

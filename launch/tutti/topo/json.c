@@ -26,6 +26,35 @@ static json_t *busid_of(const tt_machine *m, int pci)
     return json_string(tt_busid_print(m->pci[pci].busid, text));
 }
 
+static bool same_ends(const tt_nvlink *a, const tt_nvlink *b)
+{
+    return a->gpu == b->gpu && a->peer == b->peer && a->peer_gpu == b->peer_gpu;
+}
+
+static bool first_to_peer(const tt_machine *m, int l)
+{
+    for (int k = 0; k < l; k++)
+        if (same_ends(&m->nvlinks[k], &m->nvlinks[l]))
+            return false;
+    return true;
+}
+
+/* One entry for each peer: some readers know the switches apart, others do not. */
+static json_t *links_json(const tt_machine *m, int first)
+{
+    const tt_nvlink *link = &m->nvlinks[first];
+    double gbps = 0;
+    int count = 0;
+    for (int k = first; k < m->n_nvlinks; k++)
+        if (same_ends(&m->nvlinks[k], link)) {
+            count += (int)m->nvlinks[k].count;
+            gbps += (double)m->nvlinks[k].gbps;
+        }
+    return json_pack("{s:o, s:i, s:o}", "peer",
+                     link->peer_gpu >= 0 ? json_integer(link->peer_gpu) : json_string("switch"),
+                     "count", count, "gbps", real(gbps));
+}
+
 static json_t *gpu_json(const tt_machine *m, int g)
 {
     const tt_gpu *gpu = &m->gpus[g];
@@ -33,13 +62,8 @@ static json_t *gpu_json(const tt_machine *m, int g)
     for (int i = 0; i < m->paths->n_local[g]; i++)
         json_array_append_new(nics, json_integer(m->paths->nics[g * m->n_nics + i]));
     for (int l = 0; l < m->n_nvlinks; l++)
-        if (m->nvlinks[l].gpu == g)
-            json_array_append_new(links, json_pack("{s:o, s:i, s:o}", "peer",
-                                                   m->nvlinks[l].peer_gpu >= 0
-                                                       ? json_integer(m->nvlinks[l].peer_gpu)
-                                                       : json_string("switch"),
-                                                   "count", (int)m->nvlinks[l].count, "gbps",
-                                                   real((double)m->nvlinks[l].gbps)));
+        if (m->nvlinks[l].gpu == g && first_to_peer(m, l))
+            json_array_append_new(links, links_json(m, l));
     return json_pack("{s:i, s:o, s:i, s:i, s:i, s:o, s:o, s:I, s:o, s:o, s:o}", "index", g, "busid",
                      busid_of(m, gpu->pci), "dev", (int)gpu->dev, "sm", (int)gpu->sm, "numa",
                      gpu->numa >= 0 ? m->numa[gpu->numa].id : -1, "name", text_or_null(gpu->name),

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simgrid [BYTES [mpi|tutti]]: one all-reduce of fp32 in place under SimGrid's smpirun; rank 0
+ * prints the simulated time of the slowest rank. Built and started by simgrid.sh.
+ *
+ * The data is folded: the buffers of all ranks are the same memory, so the sums are wrong and only
+ * the messages count. A barrier that is part of no figure comes first.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tutti/interop_mpi.h"
+#include "tutti/tutti.h"
+
+/* What SimGrid lacks (3.32). The request is that of a barrier: its MPI_Test leaves the flag of a
+ * null request unset where the status is ignored. */
+int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *out, MPI_Request *request)
+{
+    int rc = MPI_Comm_dup(comm, out);
+    return rc == MPI_SUCCESS ? MPI_Ibarrier(*out, request) : rc;
+}
+
+int MPI_Get_elements_x(MPI_Status *status, MPI_Datatype type, MPI_Count *count)
+{
+    int n;
+    int rc = MPI_Get_count(status, type, &n);
+    *count = n;
+    return rc;
+}
+
+/* SimGrid says so of rank 0 only. */
+int MPI_Is_thread_main(int *flag)
+{
+    *flag = 1;
+    return MPI_SUCCESS;
+}
+
+/* Seen by libtutti in place of the C library's: a host of the simulation, and its clock. */
+int gethostname(char *name, size_t cap)
+{
+    char host[MPI_MAX_PROCESSOR_NAME];
+    int n;
+    MPI_Get_processor_name(host, &n);
+    snprintf(name, cap, "%s", host);
+    return 0;
+}
+
+/* SimGrid's own asks for the running rank, and there is none when libtutti is unloaded. */
+int smpi_getpid(void)
+{
+    return (int)syscall(SYS_getpid);
+}
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *time, struct timespec *left)
+{
+    (void)clock, (void)flags;
+    return nanosleep(time, left);
+}
+
+static tutti_status by_tutti(tutti_comm *world, float *data, size_t n)
+{
+    return tutti_all_reduce(world, data, data, n, TUTTI_FLOAT32, TUTTI_SUM, (tutti_stream){0});
+}
+
+static double slowest(double seconds)
+{
+    double most = 0;
+    MPI_Reduce(&seconds, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    return most;
+}
+
+static tutti_status run(tutti_comm *world, float *data, size_t n, double *seconds_out)
+{
+    tutti_status status = TUTTI_OK;
+    double begin;
+    MPI_Barrier(MPI_COMM_WORLD);
+    begin = MPI_Wtime();
+    if (world != NULL)
+        status = by_tutti(world, data, n);
+    else if (MPI_Allreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) !=
+             MPI_SUCCESS)
+        status = TUTTI_ERR_MPI;
+    *seconds_out = slowest(MPI_Wtime() - begin);
+    return status;
+}
+
+/* Every rank gets the same status of tutti_init. */
+static tutti_status open(tutti_ctx **ctx, tutti_comm **world)
+{
+    const MPI_Comm all = MPI_COMM_WORLD;
+    tutti_init_opts opts = TUTTI_INIT_OPTS_INIT;
+    tutti_init_opts_mpi(&opts, &all);
+    opts.flags = TUTTI_INIT_NO_SIGNALS;
+    opts.backend = TUTTI_BACKEND_HOST;
+    tutti_status status = tutti_init(&opts, ctx);
+    if (status == TUTTI_OK)
+        *world = tutti_world(*ctx);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const size_t bytes = argc > 1 ? strtoull(argv[1], NULL, 10) : 25000000;
+    const char *who = argc > 2 ? argv[2] : "tutti";
+    tutti_status status = TUTTI_OK;
+    tutti_ctx *ctx = NULL;
+    tutti_comm *world = NULL;
+    double seconds = 0;
+    int rank, size;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    float *data = SMPI_SHARED_MALLOC(bytes);
+    if (strcmp(who, "tutti") == 0)
+        status = open(&ctx, &world);
+    if (status == TUTTI_OK)
+        status = run(world, data, bytes / sizeof *data, &seconds);
+    if (rank == 0 && status == TUTTI_OK)
+        printf("%s ranks %d bytes %zu us %.1f\n", who, size, bytes, seconds * 1e6);
+    if (status != TUTTI_OK)
+        fprintf(stderr, "rank %d: %s\n", rank, tutti_last_error());
+    if (ctx != NULL && tutti_finalize(ctx) != TUTTI_OK && status == TUTTI_OK)
+        status = TUTTI_ERR_STATE;
+    SMPI_SHARED_FREE(data);
+    MPI_Finalize();
+    return status == TUTTI_OK ? 0 : 1;
+}

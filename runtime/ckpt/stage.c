@@ -180,8 +180,8 @@ static tutti_status check_space(const tt_saver *s)
         need += s->plan.shard[i].stage_bytes;
     if (s->ctx->world.rank != 0 || !tt_dir_space(s->dir, &have) || need <= have)
         return TUTTI_OK;
-    return tt_fail(TUTTI_ERR_NO_SPACE, "%llu MiB are to be written, the file system has %llu left",
-                   (unsigned long long)(need >> 20), (unsigned long long)(have >> 20));
+    return tt_fail(TUTTI_ERR_NO_SPACE, "%llu KiB are to be written, the file system has %llu left",
+                   (unsigned long long)(need >> 10), (unsigned long long)(have >> 10));
 }
 
 /* A save that the program waits for is written from where its data is. */

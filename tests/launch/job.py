@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 BUILD = os.environ.get("TT_BUILD") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build")
 BIN = os.path.join(BUILD, "bin")
+# What is started in the background of a script ignores SIGINT, and so would the jobs: their tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 PATIENCE = 60.0  # a limit for what should happen soon; nothing asserts that it happened sooner
 
 

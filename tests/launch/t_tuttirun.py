@@ -521,7 +521,7 @@ class BadInput(JobTest):
 
     def test_a_session_directory_that_cannot_be_made(self):
         self.refused(126, "cannot make mpirun's session directory", "-n", "2", "sh", "-c", ":",
-                     prefix=("env", "TMPDIR=/nonexistent"))
+                     prefix=("env", "TMPDIR=/dev/null/none"))
 
     def test_help_and_version(self):
         self.assertIn("usage: tuttirun", self.run_job(0, "--help").out)

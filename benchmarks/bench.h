@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "boot/context.h"
+#include "core/status.h"
 #include "tutti/tutti.h"
 
 enum {
@@ -169,6 +170,14 @@ double bench_baseline_us(const bench_baseline *b, const bench_row *row, int rank
 /* options.c: 0, or the exit status; what is wrong is printed. */
 int bench_options_parse(int argc, char **argv, bench_options *out);
 bool bench_speaks(void); /* before init: this process is the one of its job that prints */
+
+/* words.c. What is wrong with the command line, told once in a job; BENCH_EXIT_USAGE. */
+int bench_wrong(const char *format, ...) TT_PRINTF(1, 2);
+/* False: `text` is no number from min to max. */
+bool bench_number(const char *text, double min, double max, double *out);
+bool bench_count(const char *text, int min, int max, int *out); /* a whole one */
+/* p in 0 ... 1 of values, which are sorted on return. */
+double bench_quantile(double *values, size_t n, double p);
 
 /* chart.c: lines over a logarithmic x axis, as an SVG file. */
 typedef struct bench_series {

@@ -49,20 +49,6 @@ size_t bench_arena_bytes(const bench_options *o)
     return o->cold && bytes < cold_bytes() ? cold_bytes() : bytes;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* p in 0 ... 1 of values, which are sorted on return. */
-static double quantile(double *values, size_t n, double p)
-{
-    qsort(values, n, sizeof *values, ascending);
-    return values[(size_t)((double)(n - 1) * p + 0.5)];
-}
-
 static tutti_status run(bench_variant *v, const bench_case *c, size_t calls, size_t stride,
                         size_t *at)
 {
@@ -124,7 +110,7 @@ static tutti_status one_round(bench_job *job, const bench_options *o, bench_vari
         t->samples[t->n++] = (double)(tt_now_ns() - start) * 1e-9 / (double)t->batch;
     }
     memcpy(sorted, t->samples + first, t->per_round * sizeof *sorted);
-    middle = quantile(sorted, t->per_round, 0.5);
+    middle = bench_quantile(sorted, t->per_round, 0.5);
     TT_TRY(slowest(job, &middle, 1));
     t->time.round[round] = middle;
     return TUTTI_OK;
@@ -135,8 +121,8 @@ static tutti_status conclude(bench_job *job, timing *t, int rounds)
     double sorted[BENCH_ROUNDS_MAX], values[2];
 
     memcpy(sorted, t->time.round, (size_t)rounds * sizeof *sorted);
-    t->time.median = quantile(sorted, (size_t)rounds, 0.5);
-    values[1] = quantile(t->samples, t->n, 0.99);
+    t->time.median = bench_quantile(sorted, (size_t)rounds, 0.5);
+    values[1] = bench_quantile(t->samples, t->n, 0.99);
     values[0] = t->samples[0];
     TT_TRY(slowest(job, values, 2));
     t->time.min = values[0];
@@ -184,7 +170,7 @@ static void fill_row(bench_row *row, bench_variant *v[], timing *t, size_t count
         for (r = 0; r < rounds; r++)
             ratios[r] = t[i].time.round[r] / t[0].time.round[r];
         row->peer[i - 1].us = t[i].time.median * 1e6;
-        row->peer[i - 1].ratio = quantile(ratios, (size_t)rounds, 0.5);
+        row->peer[i - 1].ratio = bench_quantile(ratios, (size_t)rounds, 0.5);
     }
     row->peers = count - 1;
 }

@@ -2,7 +2,6 @@
 /* The command line of `tutti bench OP`. Long options, and nccl-tests' short ones where it has them.
  */
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,34 +39,6 @@ static const char usage[] =
     "algbw = bytes / time; busbw and the meaning of bytes as nccl-tests define them, in GB/s "
     "(1e9).\n"
     "bound: what the memory (and the link between nodes) measured in this run would allow.\n";
-
-bool bench_speaks(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                        "SLURM_PROCID"};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *value = getenv(names[i]);
-
-        if (value != NULL)
-            return strcmp(value, "0") == 0;
-    }
-    return true;
-}
-
-TT_PRINTF(1, 2) static int wrong(const char *format, ...)
-{
-    va_list args;
-
-    if (bench_speaks()) {
-        fprintf(stderr, "tutti bench: ");
-        va_start(args, format);
-        vfprintf(stderr, format, args);
-        va_end(args);
-        fprintf(stderr, "\n(tutti bench OP --help lists the options)\n");
-    }
-    return BENCH_EXIT_USAGE;
-}
 
 enum {
     OPT_PLACE = 256,
@@ -129,27 +100,6 @@ static int word(const char *text, const char *const *words)
     return -1;
 }
 
-static bool parse_number(const char *text, double min, double max, double *out)
-{
-    char *end;
-    double value = strtod(text, &end);
-
-    if (end == text || *end != '\0' || !(value >= min && value <= max))
-        return false;
-    *out = value;
-    return true;
-}
-
-static bool parse_count(const char *text, int min, int max, int *out)
-{
-    double value;
-
-    if (!parse_number(text, min, max, &value) || value != (int)value)
-        return false;
-    *out = (int)value;
-    return true;
-}
-
 static bool parse_peers(const char *text, unsigned *out)
 {
     char copy[64], *save = NULL, *name;
@@ -173,7 +123,7 @@ static bool set_timeout(const char *text)
 {
     double seconds;
 
-    if (!parse_number(text, 0, 86400, &seconds))
+    if (!bench_number(text, 0, 86400, &seconds))
         return false;
     return setenv("TUTTI_TIMEOUT", text, 1) == 0 && setenv("TUTTI_INIT_TIMEOUT", text, 1) == 0;
 }
@@ -192,7 +142,7 @@ static bool take_case(int opt, const char *value, bench_options *o)
     case 'e':
         return tt_parse_bytes(value, &o->max_bytes) == TUTTI_OK && o->max_bytes > 0;
     case 'f':
-        return parse_number(value, 1.01, 1e6, &o->factor);
+        return bench_number(value, 1.01, 1e6, &o->factor);
     case 'd':
         return parse_dtype(value, &o->dtype);
     case 'o':
@@ -200,7 +150,7 @@ static bool take_case(int opt, const char *value, bench_options *o)
         o->redop = (tutti_op)(at + 1);
         return at >= 0;
     case 'r':
-        return parse_count(value, 0, 1 << 20, &o->root);
+        return bench_count(value, 0, 1 << 20, &o->root);
     case OPT_PLACE:
         at = word(value, places);
         o->places = (unsigned)at + 1;
@@ -217,19 +167,19 @@ static bool take_run(int opt, const char *value, bench_options *o)
 {
     switch (opt) {
     case 'm':
-        return parse_count(value, 1, 1024, &o->group);
+        return bench_count(value, 1, 1024, &o->group);
     case OPT_PEER:
         return parse_peers(value, &o->peers);
     case OPT_ROUNDS:
-        return parse_count(value, 1, BENCH_ROUNDS_MAX, &o->rounds);
+        return bench_count(value, 1, BENCH_ROUNDS_MAX, &o->rounds);
     case OPT_TIME:
-        return parse_number(value, 0.001, 3600, &o->seconds);
+        return bench_number(value, 0.001, 3600, &o->seconds);
     case OPT_RANKS:
-        return parse_count(value, 1, 1 << 20, &o->ranks);
+        return bench_count(value, 1, 1 << 20, &o->ranks);
     case OPT_TIMEOUT:
         return set_timeout(value);
     case OPT_THRESHOLD:
-        return parse_number(value, 0.01, 1e6, &o->threshold);
+        return bench_number(value, 0.01, 1e6, &o->threshold);
     case OPT_SVG:
         o->svg = value;
         return *value != '\0';
@@ -291,7 +241,7 @@ int bench_options_parse(int argc, char **argv, bench_options *out)
     int opt;
 
     if (o.op == NULL)
-        return wrong("there is no operation '%s'", argv[0]);
+        return bench_wrong("there is no operation '%s'", argv[0]);
     opterr = 0;
     optind = 1;
     while ((opt = getopt_long(argc, argv, ":b:e:f:d:o:r:m:h", longs, NULL)) != -1) {
@@ -301,18 +251,18 @@ int bench_options_parse(int argc, char **argv, bench_options *out)
             return -1;
         }
         if (opt == ':')
-            return wrong("%s needs a value", argv[optind - 1]);
+            return bench_wrong("%s needs a value", argv[optind - 1]);
         if (opt == '?')
-            return wrong("there is no option '%s'", argv[optind - 1]);
+            return bench_wrong("there is no option '%s'", argv[optind - 1]);
         if (!take(opt, optarg, &o))
-            return wrong("no such value for --%s: '%s'", long_name(opt), optarg);
+            return bench_wrong("no such value for --%s: '%s'", long_name(opt), optarg);
     }
     if (optind < argc)
-        return wrong("what is '%s'?", argv[optind]);
+        return bench_wrong("what is '%s'?", argv[optind]);
     if (o.min_bytes > o.max_bytes)
-        return wrong("--min is larger than --max");
+        return bench_wrong("--min is larger than --max");
     if (!o.op->has_in_place && o.places == BENCH_IN_PLACE)
-        return wrong("%s has no in-place form", o.op->name);
+        return bench_wrong("%s has no in-place form", o.op->name);
     if (!o.op->has_in_place)
         o.places = BENCH_OUT_OF_PLACE;
     *out = o;

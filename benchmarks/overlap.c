@@ -93,13 +93,6 @@ static tutti_status once(overlap_run *r, int way, size_t n, double seconds, bool
     return tutti_all_reduce_host(r->job.world, took_out, 1, TUTTI_MAX);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static tutti_status median(overlap_run *r, int way, size_t n, double seconds, bool communicate,
                            double *out)
 {
@@ -107,8 +100,7 @@ static tutti_status median(overlap_run *r, int way, size_t n, double seconds, bo
 
     for (int i = 0; i < r->o.steps; i++)
         TT_TRY(once(r, way, n, seconds, communicate, &took[i]));
-    qsort(took, (size_t)r->o.steps, sizeof *took, ascending);
-    *out = took[r->o.steps / 2];
+    *out = bench_quantile(took, (size_t)r->o.steps, 0.5);
     return TUTTI_OK;
 }
 

@@ -1,26 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of `tutti bench step` and `tutti bench scaling`. */
 #include <getopt.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/env.h"
 #include "models.h"
-
-TT_PRINTF(1, 2) static int wrong(const char *format, ...)
-{
-    va_list args;
-
-    if (bench_speaks()) {
-        fprintf(stderr, "tutti bench: ");
-        va_start(args, format);
-        vfprintf(stderr, format, args);
-        va_end(args);
-        fprintf(stderr, "\n(--help lists the options)\n");
-    }
-    return BENCH_EXIT_USAGE;
-}
 
 enum {
     MODEL,
@@ -50,27 +34,6 @@ static const struct option longs[] = {
     {"svg", 1, NULL, SVG},       {"strong", 0, NULL, STRONG},   {"ranks", 1, NULL, RANKS},
     {"match", 1, NULL, MATCH},   {"help", 0, NULL, HELP},       {NULL, 0, NULL, 0}};
 
-static bool number(const char *text, double least, double most, double *out)
-{
-    char *end;
-    double value = strtod(text, &end);
-
-    if (end == text || *end != '\0' || !(value >= least && value <= most))
-        return false;
-    *out = value;
-    return true;
-}
-
-static bool whole(const char *text, int least, int most, int *out)
-{
-    double value;
-
-    if (!number(text, least, most, &value) || value != (int)value)
-        return false;
-    *out = (int)value;
-    return true;
-}
-
 static bool parse_wire(const char *text, tutti_dtype *out)
 {
     if (strcmp(text, "bf16") == 0)
@@ -86,15 +49,15 @@ static bool take_size(int opt, const char *value, synth_options *o)
 {
     switch (opt) {
     case LAYERS:
-        return whole(value, 1, 4096, &o->layers);
+        return bench_count(value, 1, 4096, &o->layers);
     case BYTES:
         return tt_parse_bytes(value, &o->bytes) == TUTTI_OK && o->bytes >= sizeof(float);
     case MS:
-        return number(value, 0, 60000, &o->ms);
+        return bench_number(value, 0, 60000, &o->ms);
     case FORWARD:
-        return number(value, 0, 100, &o->forward);
+        return bench_number(value, 0, 100, &o->forward);
     case SCALE:
-        return number(value, 1e-6, 16, &o->scale);
+        return bench_number(value, 1e-6, 16, &o->scale);
     default: /* BUCKET */
         return tt_parse_bytes(value, &o->bucket_bytes) == TUTTI_OK && o->bucket_bytes > 0;
     }
@@ -118,11 +81,11 @@ static bool take(int opt, const char *value, synth_options *o)
     case WIRE:
         return parse_wire(value, &o->wire);
     case STEPS:
-        return whole(value, 1, SYNTH_STEPS_MAX, &o->steps);
+        return bench_count(value, 1, SYNTH_STEPS_MAX, &o->steps);
     case LIMIT:
-        return number(value, 0.01, 1000, &o->limit);
+        return bench_number(value, 0.01, 1000, &o->limit);
     case RANKS:
-        return whole(value, 1, 1 << 20, &o->ranks);
+        return bench_count(value, 1, 1 << 20, &o->ranks);
     case SVG:
         o->svg = value;
         return *value != '\0';
@@ -154,11 +117,11 @@ int synth_parse(int argc, char **argv, const char *usage, synth_options *out, in
             return -1;
         }
         if (opt == ':')
-            return wrong("%s needs a value", argv[optind - 1]);
+            return bench_wrong("%s needs a value", argv[optind - 1]);
         if (opt == '?')
-            return wrong("there is no option '%s'", argv[optind - 1]);
+            return bench_wrong("there is no option '%s'", argv[optind - 1]);
         if (!take(opt, optarg, &o))
-            return wrong("no such value for --%s: '%s'", longs[opt].name, optarg);
+            return bench_wrong("no such value for --%s: '%s'", longs[opt].name, optarg);
     }
     *end_out = optind;
     *out = o;

@@ -160,13 +160,6 @@ static tutti_status one_step(synth *s, synth_kind kind, sample *out)
     return TUTTI_OK;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* The medians of what the slowest rank took. */
 static tutti_status medians(synth *s, sample *samples, sample *out)
 {
@@ -177,8 +170,7 @@ static tutti_status medians(synth *s, sample *samples, sample *out)
     for (size_t v = 0; v < SAMPLE_VALUES; v++) {
         for (size_t i = 0; i < n; i++)
             column[i] = all[i * SAMPLE_VALUES + v];
-        qsort(column, n, sizeof *column, ascending);
-        values[v] = column[n / 2];
+        values[v] = bench_quantile(column, n, 0.5);
     }
     return TUTTI_OK;
 }

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the command lines and the figures of all benchmarks share. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+bool bench_speaks(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *value = getenv(names[i]);
+
+        if (value != NULL)
+            return strcmp(value, "0") == 0;
+    }
+    return true;
+}
+
+int bench_wrong(const char *format, ...)
+{
+    va_list args;
+
+    if (bench_speaks()) {
+        fprintf(stderr, "tutti bench: ");
+        va_start(args, format);
+        vfprintf(stderr, format, args);
+        va_end(args);
+        fprintf(stderr, "\n(--help lists the options)\n");
+    }
+    return BENCH_EXIT_USAGE;
+}
+
+bool bench_number(const char *text, double min, double max, double *out)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !(value >= min && value <= max))
+        return false;
+    *out = value;
+    return true;
+}
+
+bool bench_count(const char *text, int min, int max, int *out)
+{
+    double value;
+
+    if (!bench_number(text, min, max, &value) || value != (int)value)
+        return false;
+    *out = (int)value;
+    return true;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double bench_quantile(double *values, size_t n, double p)
+{
+    qsort(values, n, sizeof *values, ascending);
+    return values[(size_t)((double)(n - 1) * p + 0.5)];
+}

@@ -5,7 +5,6 @@
  * what goes over the wire.
  */
 #include <math.h>
-#include <stdatomic.h>
 #include <time.h>
 
 #include "tt_test.h"
@@ -385,6 +384,13 @@ static void uneven_inputs(void **state)
     }
 }
 
+/* The read that a careless program makes while the stream writes: a race on purpose, which is all
+ * that the test is about, so ThreadSanitizer does not look at it. */
+__attribute__((noinline, no_sanitize_thread)) static float read_early(const volatile float *grad)
+{
+    return *grad;
+}
+
 /* Checked mode: a gradient read between ready and wait is seen to be none. */
 static void early_body(tt_rank *r)
 {
@@ -399,12 +405,11 @@ static void early_body(tt_rank *r)
     TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, (tutti_stream){0}));
     fill(red, 4, 1);
     TT_EXPECT_OK(r, tutti_reducer_ready(red, last, 2, (tutti_stream){0}));
-    for (int i = 0; i < 60000 && !isnan(grad[9]); i++) {
+    for (int i = 0; i < 60000 && !isnan(read_early(&grad[9])); i++) {
         struct timespec t = {0, 1000000};
         nanosleep(&t, NULL);
-        atomic_thread_fence(memory_order_seq_cst);
     }
-    TT_EXPECT(r, isnan(grad[9]));
+    TT_EXPECT(r, isnan(read_early(&grad[9])));
     for (int id = 2; id >= 0; id--)
         feed(r, red, id, 1);
     TT_EXPECT_OK(r, tutti_reducer_wait(red, (tutti_stream){0}));

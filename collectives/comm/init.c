@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "boot/live.h"
 #include "comm/comm.h"
 #include "comm/planning.h"
 #include "core/mem.h"
@@ -90,6 +91,8 @@ tutti_status tutti_finalize(tutti_ctx *ctx)
                        "tutti_finalize: called from work on a stream of the context");
     tutti_status status = leave(ctx);
     snprintf(text, sizeof text, "%s", tutti_last_error());
+    if (tt_ctx_check(ctx) == TUTTI_OK)
+        tt_live_destroy_all(ctx);
     destroy_comms(ctx);
     tutti_status end =
         tt_ctx_check(ctx); /* destroying has no status: what failed in it shows here */

@@ -11,7 +11,7 @@
  * demand, since a communicator costs memory, on a GPU a lot of it; that makes the first call for a
  * set collective, and the ranks compare what they asked for before they split.
  *
- * What is left at tutti_finalize is freed with the context, whose communicators go before.
+ * What is left at tutti_finalize is destroyed there (boot/live.h).
  */
 #include "mesh/mesh.h"
 
@@ -23,12 +23,6 @@
 #include "core/log.h"
 #include "topo/plan.h"
 
-static const char hook_key[] = "meshes";
-
-typedef struct live_list {
-    tutti_mesh *first;
-} live_list;
-
 static void free_mesh(tutti_mesh *mesh)
 {
     if (mesh == NULL)
@@ -39,57 +33,17 @@ static void free_mesh(tutti_mesh *mesh)
     free(mesh);
 }
 
-static void free_live(void *arg)
+static void destroy_left(void *mesh)
 {
-    live_list *live = arg;
-
-    while (live->first != NULL) {
-        tutti_mesh *mesh = live->first;
-        live->first = mesh->next;
-        free_mesh(mesh);
-    }
-    free(live);
+    tutti_mesh_destroy(mesh);
 }
 
-static tutti_status nothing(tutti_ctx *ctx, void *arg, int64_t step)
+static void drop_left(void *mesh)
 {
-    (void)ctx;
-    (void)arg;
-    (void)step;
-    return TUTTI_OK;
+    free_mesh(mesh);
 }
 
-static tutti_status enlist(tutti_mesh *mesh)
-{
-    live_list *live = tt_ctx_hook_find(mesh->ctx, hook_key);
-
-    if (live == NULL) {
-        tutti_status status;
-        TT_TRY(tt_calloc(1, sizeof *live, &live));
-        status = tt_ctx_hook_add(mesh->ctx, hook_key, nothing, free_live, live);
-        if (status != TUTTI_OK) {
-            free(live);
-            return status;
-        }
-    }
-    mesh->next = live->first;
-    if (live->first != NULL)
-        live->first->prev = mesh;
-    live->first = mesh;
-    return TUTTI_OK;
-}
-
-static void delist(tutti_mesh *mesh)
-{
-    live_list *live = tt_ctx_hook_find(mesh->ctx, hook_key);
-
-    if (mesh->prev != NULL)
-        mesh->prev->next = mesh->next;
-    else if (live != NULL && live->first == mesh)
-        live->first = mesh->next;
-    if (mesh->next != NULL)
-        mesh->next->prev = mesh->prev;
-}
+static const tt_live_ops live_ops = {destroy_left, drop_left};
 
 /* World ranks in the order of positions: the plan's choice, the same on every rank. */
 static tutti_status place(tutti_mesh *mesh)
@@ -152,16 +106,12 @@ tutti_status tutti_mesh_create(tutti_ctx *ctx, const char *axes, tutti_mesh **me
     TT_TRY(tt_group_forbid("tutti_mesh_create"));
     group = &tutti_world(ctx)->group;
     TT_TRY(same_text(group, "tutti_mesh_create", axes));
-    status = new_mesh(ctx, axes, &mesh);
-    if (status == TUTTI_OK)
-        status = enlist(mesh);
-    status = tt_agree(group, "tutti_mesh_create", status);
+    status = tt_agree(group, "tutti_mesh_create", new_mesh(ctx, axes, &mesh));
     if (status != TUTTI_OK) {
-        if (mesh != NULL)
-            delist(mesh);
         free_mesh(mesh);
         return status;
     }
+    tt_live_add(&mesh->live, ctx, &live_ops, mesh);
     *mesh_out = mesh;
     return TUTTI_OK;
 }
@@ -173,7 +123,7 @@ void tutti_mesh_destroy(tutti_mesh *mesh)
     for (size_t i = mesh->ncomms; i > 0; i--)
         if (mesh->comms[i - 1].made)
             tutti_comm_destroy(mesh->comms[i - 1].comm);
-    delist(mesh);
+    tt_live_remove(&mesh->live);
     free_mesh(mesh);
 }
 

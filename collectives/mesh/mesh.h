@@ -3,6 +3,7 @@
 #ifndef TT_COLL_MESH_H
 #define TT_COLL_MESH_H
 
+#include "boot/live.h"
 #include "comm/comm.h"
 #include "tutti/mesh.h"
 
@@ -34,7 +35,7 @@ struct tutti_mesh {
     int *position; /* of each world rank */
     tt_mesh_comm *comms;
     size_t ncomms, comms_cap;
-    tutti_mesh *prev, *next; /* the context's meshes */
+    tt_live live;
 };
 
 /* parse.c: from text to sizes and strides that make `ranks`; ARG says what is wrong. */

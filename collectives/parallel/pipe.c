@@ -19,14 +19,6 @@
 #include "core/mem.h"
 #include "tutti/coll.h"
 
-enum { AT_FINALIZE = -2 };
-
-static const char hook_key[] = "pipelines";
-
-typedef struct live_list {
-    tutti_pipe *first;
-} live_list;
-
 static tutti_status make_events(tutti_pipe *pipe)
 {
     const tt_device_ops *dev = pipe->ctx->dev_ops;
@@ -108,66 +100,19 @@ static tutti_status compare(tutti_pipe *pipe, const tutti_pipe_opts *opts, int *
     return tt_agree(&pipe->comm->group, "pipe_create", status);
 }
 
-static tutti_status nothing_at_steps(tutti_ctx *ctx, void *arg, int64_t step)
+static void destroy_left(void *pipe)
 {
-    live_list *list = arg;
-
-    (void)ctx;
-    while (step == AT_FINALIZE && list->first != NULL)
-        tutti_pipe_destroy(list->first);
-    return TUTTI_OK;
+    tutti_pipe_destroy(pipe);
 }
 
-/* Of a failed context, whose communicators are gone: memory only. */
-static void free_list(void *arg)
+/* Its memory is gone with the communicator. */
+static void drop_left(void *pipe)
 {
-    live_list *list = arg;
-
-    while (list->first != NULL) {
-        tutti_pipe *pipe = list->first;
-
-        list->first = pipe->next;
-        free_device_parts(pipe);
-        free_pipe(pipe);
-    }
-    free(list);
+    free_device_parts(pipe);
+    free_pipe(pipe);
 }
 
-static tutti_status enlist(tutti_pipe *pipe)
-{
-    live_list *list = tt_ctx_hook_find(pipe->ctx, hook_key);
-
-    if (list == NULL) {
-        tutti_status status;
-
-        TT_TRY(tt_calloc(1, sizeof *list, &list));
-        status = tt_ctx_hook_add(pipe->ctx, hook_key, nothing_at_steps, free_list, list);
-        if (status != TUTTI_OK) {
-            free(list);
-            return status;
-        }
-    }
-    pipe->next = list->first;
-    if (list->first != NULL)
-        list->first->prev = pipe;
-    list->first = pipe;
-    pipe->listed = true;
-    return TUTTI_OK;
-}
-
-static void unlist(tutti_pipe *pipe)
-{
-    live_list *list = pipe->listed ? tt_ctx_hook_find(pipe->ctx, hook_key) : NULL;
-
-    if (list == NULL)
-        return;
-    if (pipe->prev != NULL)
-        pipe->prev->next = pipe->next;
-    else
-        list->first = pipe->next;
-    if (pipe->next != NULL)
-        pipe->next->prev = pipe->prev;
-}
+static const tt_live_ops live_ops = {destroy_left, drop_left};
 
 /* What needs the device, but no other rank. */
 static tutti_status make_device_parts(tutti_pipe *pipe)
@@ -175,7 +120,7 @@ static tutti_status make_device_parts(tutti_pipe *pipe)
     TT_TRY(make_events(pipe));
     if (pipe->ctx->boot->any_thread || pipe->ctx->dev_ops->kind != TUTTI_BACKEND_HOST)
         TT_TRY(tutti_stream_create(pipe->ctx, "pipeline", -1, &pipe->transfers));
-    return enlist(pipe);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_pipe_create(tutti_comm *comm, const tutti_pipe_opts *opts, tutti_pipe **pipe_out)
@@ -211,13 +156,13 @@ tutti_status tutti_pipe_create(tutti_comm *comm, const tutti_pipe_opts *opts, tu
         status = tutti_alloc(comm, pipe->bytes * (size_t)buffers, &memory);
     if (status != TUTTI_OK) {
         if (pipe != NULL) {
-            unlist(pipe);
             free_device_parts(pipe);
             free_pipe(pipe);
         }
         return status;
     }
     pipe->memory = memory;
+    tt_live_add(&pipe->live, pipe->ctx, &live_ops, pipe);
     *pipe_out = pipe;
     return TUTTI_OK;
 }
@@ -226,7 +171,7 @@ void tutti_pipe_destroy(tutti_pipe *pipe)
 {
     if (pipe == NULL)
         return;
-    unlist(pipe);
+    tt_live_remove(&pipe->live);
     /* A failure is the context's, and told by whatever comes next. */
     (void)!tutti_stream_sync(pipe->ctx, pipe->transfers);
     (void)!tutti_free(pipe->comm, pipe->memory);

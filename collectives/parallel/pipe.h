@@ -3,6 +3,7 @@
 #ifndef TT_PARALLEL_PIPE_H
 #define TT_PARALLEL_PIPE_H
 
+#include "boot/live.h"
 #include "comm/comm.h"
 #include "parallel/schedule.h"
 
@@ -37,8 +38,7 @@ struct tutti_pipe {
     tutti_stream transfers;
     tt_event *moved[TT_PIPE_EVENTS]; /* of the groups, in turn */
     tt_event *computed, *ended;
-    tutti_pipe *next, *prev; /* the context's live ones */
-    bool listed;
+    tt_live live;
 };
 
 /* Works out everything that one rank can know alone: units, lives, buffers, caches, waits. */

@@ -14,14 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "boot/live.h"
 #include "comm/issue.h"
 #include "core/mem.h"
 #include "parallel/tensor.h"
 #include "tutti/coll.h"
 
-enum { CHUNKS_DEFAULT = 4, CHUNKS_MAX = 256, AT_FINALIZE = -2 };
-
-static const char hook_key[] = "tensor parallel groups";
+enum { CHUNKS_DEFAULT = 4, CHUNKS_MAX = 256 };
 
 struct tutti_tp {
     tutti_ctx *ctx;
@@ -31,13 +30,8 @@ struct tutti_tp {
     tutti_stream transfers;
     tt_event **chunk_done; /* [chunks] */
     tt_event *all_done;
-    tutti_tp *next, *prev;
-    bool listed;
+    tt_live live;
 };
-
-typedef struct live_list {
-    tutti_tp *first;
-} live_list;
 
 static void free_tp(tutti_tp *tp)
 {
@@ -51,64 +45,12 @@ static void free_tp(tutti_tp *tp)
     free(tp);
 }
 
-static tutti_status at_step(tutti_ctx *ctx, void *arg, int64_t step)
+static void destroy_left(void *tp)
 {
-    live_list *list = arg;
-
-    (void)ctx;
-    while (step == AT_FINALIZE && list->first != NULL)
-        tutti_tp_destroy(list->first);
-    return TUTTI_OK;
+    free_tp(tp);
 }
 
-static void free_list(void *arg)
-{
-    live_list *list = arg;
-
-    while (list->first != NULL) {
-        tutti_tp *tp = list->first;
-
-        list->first = tp->next;
-        free_tp(tp);
-    }
-    free(list);
-}
-
-static tutti_status enlist(tutti_tp *tp)
-{
-    live_list *list = tt_ctx_hook_find(tp->ctx, hook_key);
-
-    if (list == NULL) {
-        tutti_status status;
-
-        TT_TRY(tt_calloc(1, sizeof *list, &list));
-        status = tt_ctx_hook_add(tp->ctx, hook_key, at_step, free_list, list);
-        if (status != TUTTI_OK) {
-            free(list);
-            return status;
-        }
-    }
-    tp->next = list->first;
-    if (list->first != NULL)
-        list->first->prev = tp;
-    list->first = tp;
-    tp->listed = true;
-    return TUTTI_OK;
-}
-
-static void unlist(tutti_tp *tp)
-{
-    live_list *list = tp->listed ? tt_ctx_hook_find(tp->ctx, hook_key) : NULL;
-
-    if (list == NULL)
-        return;
-    if (tp->prev != NULL)
-        tp->prev->next = tp->next;
-    else
-        list->first = tp->next;
-    if (tp->next != NULL)
-        tp->next->prev = tp->prev;
-}
+static const tt_live_ops live_ops = {destroy_left, destroy_left};
 
 static tutti_status check_opts(const tutti_tp_opts *opts)
 {
@@ -147,8 +89,6 @@ static tutti_status make(tutti_comm *comm, const tutti_tp_opts *opts, tutti_tp *
         status = dev->event_create(tp->ctx->dev, false, &tp->all_done);
     if (status == TUTTI_OK && tp->chunks > 1)
         status = tutti_stream_create(tp->ctx, "tensor parallel", -1, &tp->transfers);
-    if (status == TUTTI_OK)
-        status = enlist(tp);
     if (status != TUTTI_OK)
         free_tp(tp);
     else
@@ -186,11 +126,10 @@ tutti_status tutti_tp_create(tutti_comm *comm, const tutti_tp_opts *opts, tutti_
     status = tt_agree(&comm->group, "tp_create", make(comm, opts, &tp));
     if (status == TUTTI_OK)
         status = compare(tp);
-    if (status != TUTTI_OK && tp != NULL) {
-        unlist(tp);
+    if (status != TUTTI_OK && tp != NULL)
         free_tp(tp);
-    }
     TT_TRY(status);
+    tt_live_add(&tp->live, tp->ctx, &live_ops, tp);
     *tp_out = tp;
     return TUTTI_OK;
 }
@@ -199,7 +138,7 @@ void tutti_tp_destroy(tutti_tp *tp)
 {
     if (tp == NULL)
         return;
-    unlist(tp);
+    tt_live_remove(&tp->live);
     free_tp(tp);
 }
 

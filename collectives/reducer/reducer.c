@@ -10,9 +10,8 @@
  * Where a host stream cannot reach other nodes (MPI below MPI_THREAD_MULTIPLE) the reducer's stream
  * is the inline one: all is right, nothing overlaps, and it says so once.
  *
- * Reducers that are left at tutti_finalize are destroyed there; the context finds them in a list
- * that hangs on a hook. A failed context takes its communicators away first: then only memory is
- * left to free.
+ * Reducers that are left at tutti_finalize are destroyed there (boot/live.h). A failed context
+ * takes its communicators away first: then only memory is left to free.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -24,105 +23,24 @@
 #include "core/mem.h"
 #include "reducer/reducer.h"
 
-enum { AT_FINALIZE = -2 }; /* the step that tutti_finalize gives to hooks */
-
-static const char hook_key[] = "reducers";
-
-/* The context's live reducers, under the lock of its upper part. */
-typedef struct live_list {
-    tutti_reducer *first;
-} live_list;
-
-static pthread_mutex_t *list_lock(tutti_ctx *ctx)
+static void destroy_left(void *red)
 {
-    return &((tt_upper *)ctx->upper)->lock;
+    tutti_reducer_destroy(red);
 }
 
-static tutti_reducer *first_live(tutti_ctx *ctx, const live_list *live)
+static void drop_left(void *object)
 {
-    pthread_mutex_lock(list_lock(ctx));
-    tutti_reducer *first = live->first;
-    pthread_mutex_unlock(list_lock(ctx));
-    return first;
+    tutti_reducer *red = object;
+
+    red->comm = red->norm_comm = NULL; /* gone, and the memory with them */
+    red->arena = red->staging = red->shadow = NULL;
+    red->sums = NULL;
+    memset(red->partial, 0, sizeof red->partial);
+    red->in_step = false;
+    tutti_reducer_destroy(red);
 }
 
-/* tutti_finalize runs this while communicators are still there, unless the context has failed. */
-static tutti_status destroy_last(tutti_ctx *ctx, void *arg, int64_t step)
-{
-    const live_list *live = arg;
-    tutti_reducer *first;
-
-    while (step == AT_FINALIZE && (first = first_live(ctx, live)) != NULL)
-        tutti_reducer_destroy(first);
-    return TUTTI_OK;
-}
-
-static void free_live(void *arg)
-{
-    live_list *live = arg;
-
-    while (live->first != NULL) {
-        tutti_reducer *red = live->first;
-        live->first = red->next_live;
-        red->comm = red->norm_comm = NULL; /* gone, and the memory with them */
-        red->arena = red->staging = red->shadow = NULL;
-        red->sums = NULL;
-        memset(red->partial, 0, sizeof red->partial);
-        red->listed = red->in_step = false;
-        tutti_reducer_destroy(red);
-    }
-    free(live);
-}
-
-static tutti_status find_list(tutti_ctx *ctx, live_list **live_out)
-{
-    live_list *live = tt_ctx_hook_find(ctx, hook_key);
-
-    if (live == NULL) {
-        tutti_status status;
-        TT_TRY(tt_calloc(1, sizeof *live, &live));
-        status = tt_ctx_hook_add(ctx, hook_key, destroy_last, free_live, live);
-        if (status != TUTTI_OK) {
-            free(live);
-            return status;
-        }
-    }
-    *live_out = live;
-    return TUTTI_OK;
-}
-
-static tutti_status enlist(tutti_reducer *red)
-{
-    live_list *live;
-    tutti_status status;
-
-    pthread_mutex_lock(list_lock(red->ctx));
-    status = find_list(red->ctx, &live);
-    if (status == TUTTI_OK) {
-        red->next_live = live->first;
-        if (live->first != NULL)
-            live->first->prev_live = red;
-        live->first = red;
-        red->listed = true;
-    }
-    pthread_mutex_unlock(list_lock(red->ctx));
-    return status;
-}
-
-static void delist(tutti_reducer *red)
-{
-    if (!red->listed)
-        return;
-    pthread_mutex_lock(list_lock(red->ctx));
-    live_list *live = tt_ctx_hook_find(red->ctx, hook_key);
-    if (red->prev_live != NULL)
-        red->prev_live->next_live = red->next_live;
-    else
-        live->first = red->next_live;
-    if (red->next_live != NULL)
-        red->next_live->prev_live = red->prev_live;
-    pthread_mutex_unlock(list_lock(red->ctx));
-}
+static const tt_live_ops live_ops = {destroy_left, drop_left};
 
 static tutti_status check_opts(const tutti_reducer_opts *opts)
 {
@@ -263,12 +181,10 @@ tutti_status tutti_reducer_create(tutti_comm *comm, const tutti_reducer_opts *op
                                   &red->norm_comm);
     if (status != TUTTI_OK)
         goto destroy_red;
-    status = make_stream(red);
-    if (status == TUTTI_OK)
-        status = enlist(red);
-    status = tt_agree(&red->comm->group, "tutti_reducer_create", status);
+    status = tt_agree(&red->comm->group, "tutti_reducer_create", make_stream(red));
     if (status != TUTTI_OK)
         goto destroy_red;
+    tt_live_add(&red->live, red->ctx, &live_ops, red);
     *red_out = red;
     return TUTTI_OK;
 
@@ -285,7 +201,7 @@ void tutti_reducer_destroy(tutti_reducer *red)
         tt_log_debug(TT_RED, "\"%s\": destroyed within a step: %s", red->name, tutti_last_error());
     if (!tt_red_inline(red->stream))
         tutti_stream_destroy(red->ctx, red->stream);
-    delist(red);
+    tt_live_remove(&red->live);
     tt_red_plan_free(red);
     tt_red_sources_free(red, &red->scalar_sources);
     tutti_comm_destroy(red->norm_comm);

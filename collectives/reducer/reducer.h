@@ -8,6 +8,7 @@
 #ifndef TT_COLL_REDUCER_H
 #define TT_COLL_REDUCER_H
 
+#include "boot/live.h"
 #include "comm/comm.h"
 #include "comm/math.h"
 #include "tutti/reducer.h"
@@ -117,8 +118,7 @@ struct tutti_reducer {
     const tt_math_ops *math; /* NULL: the backend has none */
     tutti_stream stream; /* collectives run here */
     pthread_mutex_t lock;
-    struct tutti_reducer *prev_live, *next_live; /* the context's live reducers */
-    bool listed;
+    tt_live live;
 
     /* the plan, constant from commit on */
     tt_red_param *params;

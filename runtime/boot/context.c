@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "boot/internal.h"
+#include "boot/live.h"
 #include "core/clock.h"
 #include "core/env.h"
 #include "core/log.h"
@@ -132,6 +133,7 @@ tutti_status tt_context_create(const tutti_init_opts *opts, tutti_ctx **ctx_out)
         local = tt_env_check();
     TT_TRY(tt_calloc(1, sizeof *ctx, &ctx));
     pthread_mutex_init(&ctx->fail_lock, NULL);
+    pthread_mutex_init(&ctx->live.lock, NULL);
     ctx->flags = opts->flags;
     atomic_store(&ctx->last_step, -1);
     settings_of_init(ctx);
@@ -161,6 +163,7 @@ void tt_context_destroy(tutti_ctx *ctx)
 {
     if (ctx == NULL)
         return;
+    tt_live_drop_all(ctx);
     for (size_t i = ctx->hooks != NULL ? ctx->hooks->n : 0; i > 0; i--)
         if (ctx->hooks->list[i - 1].free_arg != NULL)
             ctx->hooks->list[i - 1].free_arg(ctx->hooks->list[i - 1].arg);
@@ -177,6 +180,7 @@ void tt_context_destroy(tutti_ctx *ctx)
     free(ctx->hooks);
     free(ctx->place);
     free(ctx->world.world);
+    pthread_mutex_destroy(&ctx->live.lock);
     pthread_mutex_destroy(&ctx->fail_lock);
     free(ctx);
 }

@@ -36,6 +36,7 @@ typedef void (*tt_last_seen_fn)(const struct tutti_ctx *ctx, char *buf, size_t c
 typedef struct tt_progress
     tt_progress; /* progress.c: the progress thread, step agreement, watch channel */
 typedef struct tt_hooks tt_hooks; /* context.c */
+typedef struct tt_live tt_live; /* live.h */
 
 struct tutti_ctx {
     tt_boot *boot;
@@ -67,6 +68,10 @@ struct tutti_ctx {
 
     tt_progress *progress;
     tt_hooks *hooks;
+    struct {
+        pthread_mutex_t lock;
+        tt_live *newest;
+    } live; /* live.h */
     struct tt_plan *plan; /* topo/plan.h; made by tutti_init, behind the device */
     void *planning; /* what the plan is of (collectives/comm/planning.c) */
     void *upper; /* the collectives layer's part (collectives/comm.h) */

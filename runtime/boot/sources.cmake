@@ -5,6 +5,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/device_pick.c
     ${CMAKE_CURRENT_LIST_DIR}/environment.c
     ${CMAKE_CURRENT_LIST_DIR}/exchange.c
+    ${CMAKE_CURRENT_LIST_DIR}/live.c
     ${CMAKE_CURRENT_LIST_DIR}/mpi.c
     ${CMAKE_CURRENT_LIST_DIR}/place.c
     ${CMAKE_CURRENT_LIST_DIR}/progress.c

@@ -398,6 +398,51 @@ static void misuse_is_named_and_nothing_is_lost(void **state)
     TT_ASSERT_RANKS(2, NULL, misuse, NULL);
 }
 
+/* One of each kind, on communicators of a mesh, all left to tutti_finalize: of a sound context, or
+ * of one that has failed. */
+static void leave(tt_rank *r)
+{
+    tutti_pipe_opts pipe_opts = TUTTI_PIPE_OPTS_INIT;
+    tutti_param p = TUTTI_PARAM_INIT;
+    tutti_mesh *mesh;
+    tutti_comm *dp, *tp_comm;
+    tutti_reducer *red;
+    tutti_pipe *pipe;
+    tutti_tp *tp;
+    int id;
+
+    TT_EXPECT_OK(r, tutti_mesh_create(r->ctx, "dp=2,tp=2", &mesh));
+    TT_EXPECT_OK(r, tutti_mesh_comm(mesh, "dp", &dp));
+    TT_EXPECT_OK(r, tutti_reducer_create(dp, NULL, &red));
+    TT_EXPECT_OK(r, tutti_mesh_comm(mesh, "tp", &tp_comm));
+    TT_EXPECT_OK(r, tutti_tp_create(tp_comm, NULL, &tp));
+    pipe_opts.bytes = 64;
+    pipe_opts.micros = 2;
+    TT_EXPECT_OK(r, tutti_pipe_create(tp_comm, &pipe_opts, &pipe));
+    p.name = "w";
+    p.dtype = TUTTI_FLOAT32;
+    p.ndim = 1;
+    p.shape[0] = 100;
+    TT_EXPECT_OK(r, tutti_reducer_add(red, &p, &id));
+    TT_EXPECT_OK(r, tutti_reducer_commit(red));
+    TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, (tutti_stream){0})); /* and within a step */
+    if (!*(const bool *)r->arg)
+        return;
+    TT_EXPECT_OK(r, tutti_barrier(r->comm)); /* news of a failure comes to the others at any time */
+    TT_EXPECT(r, tutti_reducer_wait(red, (tutti_stream){0}) != TUTTI_OK);
+    r->ctx = NULL; /* failed on purpose */
+}
+
+static void what_is_left_goes_with_the_context(void **state)
+{
+    bool failed = false;
+
+    (void)state;
+    TT_ASSERT_RANKS(4, NULL, leave, &failed);
+    failed = true;
+    TT_ASSERT_RANKS(4, NULL, leave, &failed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +451,7 @@ int main(void)
         cmocka_unit_test(rows_are_dealt_out),
         cmocka_unit_test(the_vocabulary_may_be_shared),
         cmocka_unit_test(misuse_is_named_and_nothing_is_lost),
+        cmocka_unit_test(what_is_left_goes_with_the_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

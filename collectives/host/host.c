@@ -211,9 +211,11 @@ static tutti_status prepare(tt_host *host)
     TT_TRY(tt_calloc(locals + 1, sizeof *host->target, &host->target));
     TT_TRY(tt_calloc(locals, sizeof *host->count, &host->count));
     TT_TRY(tt_calloc(locals, sizeof *host->payload, &host->payload));
-    TT_TRY(tt_calloc(size, sizeof *host->operand, &host->operand));
+    TT_TRY(tt_calloc(size + 1, sizeof *host->operand, &host->operand)); /* two at least */
     TT_TRY(tt_calloc(2 * (size + 1), sizeof *host->offset, &host->offset));
+    TT_TRY(tt_calloc((size_t)host->nodes + 1, sizeof *host->at, &host->at));
     TT_TRY(tt_calloc(size, sizeof *host->seat, &host->seat));
+    TT_TRY(tt_tree_balanced(0, 2, &host->pair));
     return tt_order_create(&comm->layout, host->node, reproducible, &host->order);
 }
 
@@ -224,12 +226,16 @@ static void host_destroy(tutti_comm *comm)
         return;
     tt_control_destroy(host);
     tt_order_free(&host->order);
+    tt_tree_free(&host->pair);
+    for (int i = 0; i < TT_WAYS * TT_FATES; i++)
+        tt_route_free(&host->route[i / TT_FATES][i % TT_FATES]);
     free(host->links);
     free(host->work);
     free(host->payload);
     free(host->count);
     free(host->seat);
     free(host->offset);
+    free(host->at);
     free(host->operand);
     free(host->target);
     free(host->peer);

@@ -12,6 +12,8 @@
  *   order.c    the order of summation: which ranks a node may sum before the rest
  *   sum.c      all_reduce, reduce_scatter, reduce on one node
  *   reduce.c   the same over several nodes
+ *   reduce_plan.c  ... its plan
+ *   route.c    ... who sends what to whom
  *   spread.c   all_gather, broadcast: data that all ranks get
  *   pairs.c    gather, scatter, all_to_all: data from one rank for another
  *   p2p.c      send, recv
@@ -35,6 +37,7 @@ typedef struct tt_order {
     bool *partial; /* of each fragment: 16-bit types stay fp32 between nodes */
     tt_tree *fragment; /* this node's, over its local ranks */
     tt_tree top; /* over all fragments */
+    bool pairs; /* top is the balanced tree, and every node has one fragment */
 } tt_order;
 
 tutti_status tt_order_create(const tt_layout *layout, int node, bool reproducible,
@@ -76,6 +79,8 @@ typedef struct tt_host {
     int most_locals; /* of any node */
     int spread_share; /* blocks of an all_gather that one rank provides at most */
     tt_order order;
+    tt_tree pair; /* over two operands */
+    tt_route route[TT_WAYS][TT_FATES]; /* made when first used */
 
     tt_control *control;
     tt_shm shm; /* control's memory, where ranks share it */
@@ -90,6 +95,7 @@ typedef struct tt_host {
     tt_operand *operand; /* room for all ranks' */
     char **target; /* room for all local ranks', and one */
     size_t *offset; /* room for 2 * (ranks + 1) */
+    size_t *at; /* room for nodes + 1 */
     struct tt_seat *seat; /* room for all blocks of spread.c */
     int *count; /* room for one of each local rank */
     char *work; /* messages being sent and received, grown on demand */

@@ -101,6 +101,18 @@ static tutti_status take_cuts(tt_order *order, walk *w, int node)
     return TUTTI_OK;
 }
 
+/* Whether the tree from node `at` on is the balanced one over the leaves first ... first + n - 1.
+ */
+static bool is_balanced(const tt_tree *tree, int at, int first, int n)
+{
+    const tt_tree_node *node = &tree->node[at];
+    if (n == 1 || node->leaf >= 0)
+        return n == 1 && node->leaf == first;
+    const int left = tt_tree_left(n);
+    return is_balanced(tree, node->left, first, left) &&
+           is_balanced(tree, node->right, first + left, n - left);
+}
+
 static tutti_status reproducible_order(const tt_layout *layout, int node, tt_order *order)
 {
     walk w = {.layout = layout};
@@ -127,10 +139,16 @@ tutti_status tt_order_create(const tt_layout *layout, int node, bool reproducibl
 {
     tutti_status status = reproducible ? reproducible_order(layout, node, order_out)
                                        : two_level_order(layout, node, order_out);
-    if (status == TUTTI_OK)
-        return TUTTI_OK;
-    tt_order_free(order_out);
-    return status;
+    if (status != TUTTI_OK) {
+        tt_order_free(order_out);
+        return status;
+    }
+    order_out->pairs = true;
+    for (int n = 0; n <= layout->nodes; n++)
+        order_out->pairs = order_out->pairs && order_out->first[n] == n;
+    order_out->pairs =
+        order_out->pairs && is_balanced(&order_out->top, order_out->top.root, 0, layout->nodes);
+    return TUTTI_OK;
 }
 
 void tt_order_free(tt_order *order)

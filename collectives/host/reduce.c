@@ -3,242 +3,101 @@
  * all_reduce, reduce_scatter and reduce over several nodes (one node: sum.c), which differ only in
  * who gets which part of the result.
  *
- * The elements are cut into `slices` x `nodes` ranges. In every node the ranks of slice s drive it
- * (local rank s, counted around in nodes with fewer ranks): the driver sums its node's fragments
- * (order.c) of range (s, m) and sends them to the driver in node m, the owner, which adds the
- * fragments of all nodes and sends the result to the nodes that want it, whose drivers hand it to
- * their local ranks. A rank's range of a reduce_scatter is one that it owns itself.
+ * The elements are cut into slices, one for each local rank of the largest node, or a single one
+ * where a call is so small that messages count more than bytes. In every node one rank drives a
+ * slice (local rank s, counted around in nodes with fewer ranks): it sums its node's fragments
+ * (order.c), exchanges them with the drivers of the other nodes as the route says (route.c), adds
+ * what comes, and hands the results to its local ranks.
  *
- * Ranges are worked through in rounds of one piece each, as a pipeline:
- *     contribute(k): sum fragments, send them      combine(k): LAG iterations later
- *     collect(k): as many later again              copy out(k): after the barrier behind that
- * so that messages travel while the next rounds are summed, and memory is bounded whatever the
- * size.
+ * A slice goes chunk by chunk, each cut into the route's units; the units of a reduce_scatter are
+ * pieces of the ranks' own ranges. Chunks pass the stages as a pipeline: a chunk is in a stage for
+ * `lag` iterations, in which its messages travel while later chunks are summed, so that lag
+ * messages are under way with each partner and memory is bounded whatever the size. All nodes do
+ * the same steps in the same order, oldest chunks first; that orders the messages between two
+ * ranks, and a rank may wait for them in that order.
  *
  * Registered buffers are read and written by the drivers in place. If a buffer that peers must
- * reach is plain, the node works in staged rounds: ranks with plain input copy a round's pieces
- * into a slot, one barrier per round, ranks with plain output copy results from the drivers' slots.
- * Input slots are free again two barriers later, output slots LAG + 2 iterations after they were
- * first written. All nodes have the same LAG, which orders the messages between two ranks.
- * In place is safe in every mixture: a piece is overwritten only by its driver, after it was read.
+ * reach is plain, the node works in staged rounds: ranks with plain input copy a chunk into a slot,
+ * a barrier, ranks with plain output copy results from the drivers' slots. Input slots are free
+ * again two barriers later, output slots two iterations after they were written. In place is safe
+ * in every mixture: a piece is overwritten only by its driver, after it was read and sent.
  *
- * A node's only rank sends from its input, and a result with a single place is made or received
- * there: between such nodes nothing is copied.
+ * Results are made and received where this rank wants them; a node's only rank sends from its
+ * input: between such nodes nothing is copied.
  */
-#include "host/host.h"
+#include "host/reduce.h"
 
 #include <string.h>
 
-enum { ALIGN = 64 };
-enum {
-    LAG = TT_OUT_SLOTS - 2, /* iterations between a round's steps, in which messages arrive */
-    PIPE = 2 * LAG, /* rounds whose messages are under way */
-    DEPTH = PIPE + 1 /* iterations from a round's contribution to its copy-out */
-};
-enum { FRAGMENT_OUT, FRAGMENT_IN, RESULT_OUT, RESULT_IN, WAYS };
-
-typedef struct plan {
-    tt_run *run;
-    const tt_call *call;
-    tt_host *host;
-    const tt_layout *layout;
-    size_t element, total;
-    int nodes, slices, mine; /* mine: slices that this rank drives */
-    size_t piece, rounds; /* elements; number */
-    bool staged;
-    bool whole; /* this rank's input is its node's fragment: sent from where it lies */
-    size_t own_bytes, all_bytes; /* of one element in this node's, in all nodes' fragments */
-} plan;
-
-static int slice_of(const plan *p, int index)
+static char *in_slot(const tt_reduction *p, int local, size_t k, int slice)
 {
-    return p->host->local + index * p->host->locals;
+    return tt_control_slot(p->host, local, (int)(k % TT_IN_SLOTS)) +
+           (size_t)slice * tt_reduction_chunk_bytes(p);
 }
 
-static int driver(const plan *p, int slice, int node)
+static char *out_slot(const tt_reduction *p, int local, size_t k, int slice)
 {
-    return tt_rank_at(p->layout, node, slice);
-}
-
-/* Range (s, m), in elements. */
-static void range_of(const plan *p, int slice, int node, size_t *begin_out, size_t *n_out)
-{
-    if (p->call->kind == TT_REDUCE_SCATTER) {
-        *begin_out = *n_out = 0;
-        if (slice < p->layout->node_size[node]) {
-            int rank = driver(p, slice, node);
-            *begin_out = p->host->offset[rank];
-            *n_out = p->host->offset[rank + 1] - *begin_out;
-        }
-        return;
-    }
-    size_t parts = (size_t)p->slices * (size_t)p->nodes;
-    size_t part = (size_t)slice * (size_t)p->nodes + (size_t)node;
-    tt_part(p->total, parts, part, ALIGN / p->element, begin_out, n_out);
-}
-
-/* Round k's piece of a range; false if there is none. */
-static bool piece_of(const plan *p, int slice, int node, size_t k, size_t *begin_out, size_t *n_out)
-{
-    size_t begin, n;
-    range_of(p, slice, node, &begin, &n);
-    if (k >= p->rounds || k * p->piece >= n)
-        return false;
-    *begin_out = begin + k * p->piece;
-    *n_out = tt_min_size(p->piece, n - k * p->piece);
-    return true;
-}
-
-/* Whether a local rank, or any rank of a node, gets the results of other owners. */
-static bool rank_wants(const plan *p, int rank)
-{
-    return p->call->kind == TT_ALL_REDUCE || (p->call->kind == TT_REDUCE && p->call->root == rank);
-}
-
-static bool node_wants(const plan *p, int node)
-{
-    return p->call->kind == TT_ALL_REDUCE ||
-           (p->call->kind == TT_REDUCE && p->layout->node[p->call->root] == node);
-}
-
-static bool plain_in(const plan *p, int local)
-{
-    return p->host->peer[local].notice.in.id == 0;
-}
-
-static bool plain_out(const plan *p, int local)
-{
-    return rank_wants(p, p->host->ranks[local]) && p->host->peer[local].notice.out.id == 0;
-}
-
-static char *in_slot(const plan *p, int local, size_t k, int slice, int node)
-{
-    size_t part = (size_t)slice * (size_t)p->nodes + (size_t)node;
-    return tt_control_slot(p->host, local, (int)(k % TT_IN_SLOTS)) + part * p->piece * p->element;
-}
-
-static char *out_slot(const plan *p, int local, size_t k, int slice, int node)
-{
-    size_t part = (size_t)slice * (size_t)p->nodes + (size_t)node;
     return tt_control_slot(p->host, local, TT_IN_SLOTS + (int)(k % TT_OUT_SLOTS)) +
-           part * p->piece * p->element;
+           (size_t)slice * tt_reduction_chunk_bytes(p);
 }
 
-/* Every local rank's input of a piece, as operands. */
-static void view_inputs(const plan *p, size_t k, int slice, int node, size_t begin)
+static char *in_room(const tt_reduction *p, const tt_chunk *c, const tt_room *r)
 {
-    for (int i = 0; i < p->host->locals; i++) {
-        const char *in = p->host->peer[i].in;
-        p->host->operand[i] = (tt_operand){
-            in != NULL ? in + begin * p->element : in_slot(p, i, k, slice, node), false};
-    }
+    return p->host->work + (size_t)c->index * p->work + r->at + c->k % r->ring * r->bytes;
 }
 
-/* Where a piece's result goes in this node; returns the number of places in host->target. */
-static int find_targets(const plan *p, size_t k, int slice, int node, size_t begin)
+/* What this node has of a place: a sum made in stage `from`; -1: its own fragments. */
+static const char *held(const tt_reduction *p, const tt_chunk *c, int from, int place)
+{
+    const int first = from < 0 ? 0 : p->route->stage[from].lo;
+    if (from >= 0)
+        return in_room(p, c, &p->sums[from]) + tt_chunk_between(c, first, place) * p->wide;
+    if (p->whole)
+        return p->host->peer[p->host->local].in + tt_reduction_at(p, c, place) * p->element;
+    return in_room(p, c, &p->fragments) + tt_chunk_before(c, place) * p->own_bytes;
+}
+
+/* Where the result of a place is made or received. */
+static char *result_of(const tt_reduction *p, const tt_chunk *c, int place)
+{
+    const tt_host *host = p->host;
+    const size_t at = tt_reduction_at(p, c, place) * p->element;
+    if (p->call->kind == TT_ALL_REDUCE)
+        return (char *)p->call->out + at;
+    if (p->by_rank && place == p->route->lo)
+        return (char *)p->call->out + at - host->offset[host->comm->group.rank] * p->element;
+    if (!p->by_rank && host->node == p->route->root) {
+        char *out = host->peer[p->layout->local[p->call->root]].out;
+        if (out != NULL)
+            return out + at;
+    }
+    return in_room(p, c, &p->spare) + tt_chunk_before(c, place) * p->element;
+}
+
+static tt_link *link_of(const tt_reduction *p, const tt_chunk *c, int hop)
+{
+    size_t row = (size_t)c->index * p->lag + c->k % p->lag;
+    return &p->host->links[row * (size_t)p->route->hops + (size_t)hop];
+}
+
+/* Sums the node's fragments of adjacent places [lo, hi). */
+static void sum_adjacent(const tt_reduction *p, const tt_chunk *c, int lo, int hi)
 {
     tt_host *host = p->host;
-    bool slot = false;
-    int n = 0;
-    if (p->call->kind == TT_REDUCE_SCATTER) {
-        if (node != host->node)
-            return 0;
-        size_t first = p->host->offset[driver(p, slice, node)];
-        host->target[0] = (char *)p->call->out + (begin - first) * p->element;
-        return 1;
+    const tt_order *order = &host->order;
+    const size_t n = tt_chunk_between(c, lo, hi), at = tt_reduction_at(p, c, lo);
+    char *out = in_room(p, c, &p->fragments) + tt_chunk_before(c, lo) * p->own_bytes;
+    for (int i = 0; i < host->locals && n > 0; i++) {
+        const char *in = host->peer[i].in;
+        host->operand[i] = (tt_operand){in != NULL ? in + at * p->element
+                                                   : in_slot(p, i, c->k, c->slice) +
+                                                         tt_chunk_before(c, lo) * p->element,
+                                        false};
     }
-    for (int i = 0; i < host->locals; i++) {
-        char *out = host->peer[i].out;
-        if (!rank_wants(p, host->ranks[i]))
-            continue;
-        if (out != NULL)
-            host->target[n++] = out + begin * p->element;
-        else
-            slot = true;
-    }
-    if (slot)
-        host->target[n++] = out_slot(p, host->local, k, slice, node);
-    return n;
-}
-
-static void copy_to_targets(const plan *p, int targets, const void *from, size_t bytes)
-{
-    for (int i = 0; i < targets; i++)
-        memcpy(p->host->target[i], from, bytes);
-}
-
-static int divisor(const plan *p)
-{
-    return p->call->op == TUTTI_AVG ? p->layout->size : 1;
-}
-
-/* Memory and links of one driven slice in one of the pipeline's rounds. */
-static size_t slice_work(const plan *p)
-{
-    size_t fragments = p->own_bytes * (size_t)p->nodes + p->all_bytes;
-    return tt_round_up(p->piece * (fragments + p->element * ((size_t)p->nodes + 1)), ALIGN);
-}
-
-static char *work_of(const plan *p, int index, size_t k)
-{
-    return p->host->work + (PIPE * (size_t)index + k % PIPE) * slice_work(p);
-}
-
-static char *fragments_out(const plan *p, int index, size_t k, int node)
-{
-    return work_of(p, index, k) + (size_t)node * p->piece * p->own_bytes;
-}
-
-static char *fragments_in(const plan *p, int index, size_t k, int node)
-{
-    size_t before = 0;
-    for (int i = 0; i < node; i++)
-        before += tt_order_node_bytes(&p->host->order, i, p->call->dtype);
-    return fragments_out(p, index, k, p->nodes) + before * p->piece;
-}
-
-static char *result_of(const plan *p, int index, size_t k, int node)
-{
-    size_t offset = p->own_bytes * (size_t)p->nodes + p->all_bytes;
-    return work_of(p, index, k) + p->piece * (offset + p->element * (size_t)node);
-}
-
-static tt_link *link_of(const plan *p, int index, size_t k, int way, int node)
-{
-    size_t row = (PIPE * (size_t)index + k % PIPE) * WAYS + (size_t)way;
-    return &p->host->links[row * (size_t)p->nodes + (size_t)node];
-}
-
-/* This node's fragments of a piece, once they are summed. */
-static const char *own_fragments(const plan *p, int index, size_t k, int node, size_t begin)
-{
-    if (p->whole)
-        return p->host->peer[p->host->local].in + begin * p->element;
-    return fragments_out(p, index, k, node);
-}
-
-/* Awaits the fragments of a piece that this rank owns. */
-static tutti_status post_fragments(const plan *p, int index, size_t k)
-{
-    size_t begin, n;
-    int slice = slice_of(p, index);
-    if (!piece_of(p, slice, p->host->node, k, &begin, &n))
-        return TUTTI_OK;
-    for (int node = 0; node < p->nodes; node++)
-        if (node != p->host->node)
-            TT_TRY(tt_link_recv(p->run, link_of(p, index, k, FRAGMENT_IN, node),
-                                driver(p, slice, node), fragments_in(p, index, k, node),
-                                n * tt_order_node_bytes(&p->host->order, node, p->call->dtype)));
-    return TUTTI_OK;
-}
-
-static void sum_fragments(const plan *p, size_t n, char *out)
-{
-    const tt_order *order = &p->host->order;
-    for (int i = 0; i < order->own; i++) {
-        bool partial = order->partial[order->first[p->host->node] + i];
+    for (int i = 0; i < order->own && n > 0; i++) {
+        bool partial = order->partial[order->first[host->node] + i];
         tt_reduce(&(tt_reduce_job){.tree = &order->fragment[i],
-                                   .in = p->host->operand,
+                                   .in = host->operand,
                                    .n = n,
                                    .dtype = p->call->dtype,
                                    .op = p->call->op,
@@ -249,226 +108,249 @@ static void sum_fragments(const plan *p, size_t n, char *out)
     }
 }
 
-static tutti_status send_fragments(const plan *p, int index, size_t k)
+static void sum_fragments(const tt_reduction *p, const tt_chunk *c, int lo, int hi)
 {
-    int slice = slice_of(p, index);
-    for (int node = 0; node < p->nodes; node++) {
-        tt_link *link = link_of(p, index, k, FRAGMENT_OUT, node);
-        size_t begin, n;
-        if (!piece_of(p, slice, node, k, &begin, &n))
+    if (p->whole)
+        return;
+    if (!p->by_rank) {
+        sum_adjacent(p, c, lo, hi);
+        return;
+    }
+    for (int place = lo; place < hi; place++)
+        sum_adjacent(p, c, place, place + 1);
+}
+
+static tutti_status post_receives(const tt_reduction *p, const tt_chunk *c, int t)
+{
+    const tt_stage *stage = &p->route->stage[t];
+    const bool sums = t < p->route->sums;
+    char *at = sums ? in_room(p, c, &p->received[t]) : NULL;
+    for (int i = stage->first; i < stage->first + stage->hops; i++) {
+        const tt_hop *hop = &p->route->hop[i];
+        const size_t n = tt_chunk_between(c, hop->lo, hop->hi);
+        const size_t bytes = sums ? tt_reduction_hop_bytes(p, hop) : p->element;
+        if (hop->send)
             continue;
-        TT_TRY(tt_link_wait(p->run, link)); /* of the round before last */
-        if (!p->whole) {
-            view_inputs(p, k, slice, node, begin);
-            sum_fragments(p, n, fragments_out(p, index, k, node));
-        }
-        if (node != p->host->node)
-            TT_TRY(tt_link_send(p->run, link, driver(p, slice, node),
-                                own_fragments(p, index, k, node, begin), n * p->own_bytes));
+        char *to = sums ? at : result_of(p, c, hop->lo);
+        if (n > 0)
+            TT_TRY(tt_link_recv(p->run, link_of(p, c, i),
+                                tt_reduction_driver(p, c->slice, hop->node), to, n * bytes));
+        at += sums ? n * bytes : 0;
     }
     return TUTTI_OK;
 }
 
-static tutti_status contribute(const plan *p, size_t k)
+static tutti_status send_hop(const tt_reduction *p, const tt_chunk *c, int t, int i)
 {
-    if (k >= p->rounds)
+    const tt_hop *hop = &p->route->hop[i];
+    const bool sums = t < p->route->sums;
+    const size_t n = tt_chunk_between(c, hop->lo, hop->hi);
+    if (n == 0)
         return TUTTI_OK;
-    for (int index = 0; index < p->mine; index++) {
-        TT_TRY(post_fragments(p, index, k));
-        TT_TRY(send_fragments(p, index, k));
+    return tt_link_send(p->run, link_of(p, c, i), tt_reduction_driver(p, c->slice, hop->node),
+                        sums ? held(p, c, p->route->stage[t].from, hop->lo)
+                             : result_of(p, c, hop->lo),
+                        n * (sums ? tt_reduction_hop_bytes(p, hop) : p->element));
+}
+
+/* A chunk enters a stage. What is sent at first is summed just before. */
+static tutti_status enter(const tt_reduction *p, const tt_chunk *c, int t)
+{
+    const tt_stage *stage = &p->route->stage[t];
+    bool keeps = t > 0 || stage->lo == stage->hi; /* or: what it keeps has been summed */
+    TT_TRY(post_receives(p, c, t));
+    for (int i = stage->first; i < stage->first + stage->hops; i++) {
+        const tt_hop *hop = &p->route->hop[i];
+        if (!hop->send)
+            continue;
+        if (t == 0 && hop->lo >= stage->lo && hop->hi <= stage->hi) {
+            if (!keeps)
+                sum_fragments(p, c, stage->lo, stage->hi);
+            keeps = true;
+        } else if (t == 0) {
+            sum_fragments(p, c, hop->lo, hop->hi);
+        }
+        TT_TRY(send_hop(p, c, t, i));
     }
+    if (!keeps)
+        sum_fragments(p, c, stage->lo, stage->hi);
     return TUTTI_OK;
 }
 
-/* Where a piece's result is made or received: in its only place, or in this rank's memory, to be
- * copied to *targets_out places (host->target). */
-static char *result_place(const plan *p, int index, size_t k, int node, int *targets_out)
-{
-    size_t begin, n;
-    int slice = slice_of(p, index);
-    *targets_out = 0;
-    if (!piece_of(p, slice, node, k, &begin, &n))
-        return NULL;
-    *targets_out = find_targets(p, k, slice, node, begin);
-    if (*targets_out != 1 || p->staged)
-        return result_of(p, index, k, node);
-    *targets_out = 0;
-    return p->host->target[0];
-}
-
-/* Adds the fragments of all nodes. */
-static void sum_nodes(const plan *p, int index, size_t k, char *out)
+/* Takes what a node sent of places from lo on as operands, all of the node's fragments; returns the
+ * next one. `at` is where its first place lies. */
+static void view_node(const tt_reduction *p, int node, const char *at, size_t n)
 {
     const tt_order *order = &p->host->order;
-    size_t begin, n;
-    if (!piece_of(p, slice_of(p, index), p->host->node, k, &begin, &n))
-        return;
-    for (int node = 0; node < p->nodes; node++) {
-        const char *at = node == p->host->node ? own_fragments(p, index, k, node, begin)
-                                               : fragments_in(p, index, k, node);
-        for (int i = order->first[node]; i < order->first[node + 1]; i++) {
-            p->host->operand[i] = (tt_operand){at, order->partial[i]};
-            at += n * tt_operand_size(p->call->dtype, order->partial[i]);
-        }
+    for (int i = order->first[node]; i < order->first[node + 1]; i++) {
+        p->host->operand[i] = (tt_operand){at, order->partial[i]};
+        at += n * tt_operand_size(p->call->dtype, order->partial[i]);
     }
-    tt_reduce(&(tt_reduce_job){.tree = &order->top,
+}
+
+static void view_direct(const tt_reduction *p, const tt_chunk *c, size_t n)
+{
+    const tt_stage *stage = &p->route->stage[0];
+    const char *at = in_room(p, c, &p->received[0]);
+    view_node(p, p->host->node, held(p, c, -1, stage->lo), n);
+    for (int i = stage->first; i < stage->first + stage->hops; i++) {
+        const tt_hop *hop = &p->route->hop[i];
+        if (hop->send)
+            continue;
+        view_node(p, hop->node, at, n);
+        at += n * tt_reduction_hop_bytes(p, hop);
+    }
+}
+
+/* This node's sum and the one that came, from place lo on; the lower node's is on the left. */
+static void view_pair(const tt_reduction *p, const tt_chunk *c, int t, int lo)
+{
+    tt_host *host = p->host;
+    const tt_order *order = &host->order;
+    const tt_stage *stage = &p->route->stage[t];
+    const tt_hop *hop = &p->route->hop[stage->first];
+    while (hop->send)
+        hop++;
+    const int mine = hop->node > host->node ? 0 : 1;
+    host->operand[mine] = (tt_operand){
+        held(p, c, stage->from, lo), stage->from >= 0 || order->partial[order->first[host->node]]};
+    host->operand[1 - mine] =
+        (tt_operand){in_room(p, c, &p->received[t]) +
+                         tt_chunk_between(c, hop->lo, lo) * tt_reduction_hop_bytes(p, hop),
+                     hop->joined || order->partial[order->first[hop->node]]};
+}
+
+/* Adds what came in stage t of places [lo, hi), which lie together at `out`. */
+static void add(const tt_reduction *p, const tt_chunk *c, int t, int lo, int hi)
+{
+    const bool direct = p->route->way == TT_DIRECT, last = t == p->route->sums - 1;
+    const size_t n = tt_chunk_between(c, lo, hi);
+    if (n == 0)
+        return;
+    if (direct)
+        view_direct(p, c, n);
+    else
+        view_pair(p, c, t, lo);
+    tt_reduce(&(tt_reduce_job){.tree = direct ? &p->host->order.top : &p->host->pair,
                                .in = p->host->operand,
                                .n = n,
                                .dtype = p->call->dtype,
                                .op = p->call->op,
-                               .out = out,
-                               .divisor = divisor(p)});
+                               .out = last ? result_of(p, c, lo) : in_room(p, c, &p->sums[t]),
+                               .out_partial = !last,
+                               .divisor = last && p->call->op == TUTTI_AVG ? p->layout->size : 1});
 }
 
-/* The result of a piece that this rank owns. */
-static tutti_status finish_owned(const plan *p, int index, size_t k)
+/* A chunk leaves a stage: all that was under way has arrived. */
+static tutti_status leave(const tt_reduction *p, const tt_chunk *c, int t)
 {
-    const int slice = slice_of(p, index), here = p->host->node;
-    size_t begin, n;
-    int targets;
-    char *result;
-    if (!piece_of(p, slice, here, k, &begin, &n))
+    const tt_route *route = p->route;
+    const tt_stage *stage = &route->stage[t];
+    const bool last = t == route->sums - 1;
+    int lo = stage->lo, hi = stage->hi;
+    for (int i = stage->first; i < stage->first + stage->hops; i++)
+        TT_TRY(tt_link_wait(p->run, link_of(p, c, i)));
+    if (t >= route->sums || !stage->adds)
         return TUTTI_OK;
-    for (int node = 0; node < p->nodes; node++) {
-        TT_TRY(tt_link_wait(p->run, link_of(p, index, k, FRAGMENT_IN, node)));
-        TT_TRY(tt_link_wait(p->run, link_of(p, index, k, RESULT_OUT, node)));
+    if (last && route->way == TT_DOUBLING) { /* has more than it is to have */
+        lo = route->lo;
+        hi = route->hi;
     }
-    result = result_place(p, index, k, here, &targets);
-    sum_nodes(p, index, k, result);
-    for (int node = 0; node < p->nodes; node++)
-        if (node != here && node_wants(p, node))
-            TT_TRY(tt_link_send(p->run, link_of(p, index, k, RESULT_OUT, node),
-                                driver(p, slice, node), result, n * p->element));
-    copy_to_targets(p, targets, result, n * p->element);
+    if (!last || !p->by_rank) {
+        add(p, c, t, lo, hi);
+        return TUTTI_OK;
+    }
+    for (int place = lo; place < hi; place++)
+        add(p, c, t, place, place + 1);
     return TUTTI_OK;
 }
 
-static tutti_status post_results(const plan *p, int index, size_t k)
+/* Hands a chunk of results to the local ranks that want it. */
+static void deliver(const tt_reduction *p, const tt_chunk *c)
 {
-    const int slice = slice_of(p, index);
-    size_t begin, n;
-    int targets;
-    for (int node = 0; node < p->nodes && node_wants(p, p->host->node); node++) {
-        if (node == p->host->node || !piece_of(p, slice, node, k, &begin, &n))
+    const tt_host *host = p->host;
+    const size_t bytes = c->n * p->element;
+    bool slot = false;
+    if (p->by_rank || bytes == 0)
+        return;
+    const char *from = result_of(p, c, 0);
+    for (int i = 0; i < host->locals; i++) {
+        char *out = host->peer[i].out;
+        if (!tt_reduction_wants(p, host->ranks[i]))
             continue;
-        /* In place, the result may land on the fragment. */
-        TT_TRY(tt_link_wait(p->run, link_of(p, index, k, FRAGMENT_OUT, node)));
-        TT_TRY(tt_link_recv(p->run, link_of(p, index, k, RESULT_IN, node), driver(p, slice, node),
-                            result_place(p, index, k, node, &targets), n * p->element));
+        slot = slot || out == NULL;
+        if (out != NULL && out + c->begin * p->element != from)
+            memcpy(out + c->begin * p->element, from, bytes);
     }
-    return TUTTI_OK;
+    if (slot)
+        memcpy(out_slot(p, host->local, c->k, c->slice), from, bytes);
 }
 
-static tutti_status combine(const plan *p, size_t k)
+static tutti_status move_on(const tt_reduction *p, size_t k, int t)
 {
     for (int index = 0; index < p->mine; index++) {
-        TT_TRY(post_results(p, index, k));
-        TT_TRY(finish_owned(p, index, k));
+        const tt_chunk c =
+            tt_reduction_chunk(p, p->host->local + index * p->host->locals, index, k);
+        if (t > 0)
+            TT_TRY(leave(p, &c, t - 1));
+        if (t < p->route->stages)
+            TT_TRY(enter(p, &c, t));
+        else
+            deliver(p, &c);
     }
     return TUTTI_OK;
 }
 
-static tutti_status collect(const plan *p, size_t k)
-{
-    size_t begin, n;
-    int targets;
-    const char *result;
-    for (int index = 0; index < p->mine && node_wants(p, p->host->node); index++) {
-        const int slice = slice_of(p, index);
-        for (int node = 0; node < p->nodes; node++) {
-            if (node == p->host->node || !piece_of(p, slice, node, k, &begin, &n))
-                continue;
-            TT_TRY(tt_link_wait(p->run, link_of(p, index, k, RESULT_IN, node)));
-            result = result_place(p, index, k, node, &targets);
-            copy_to_targets(p, targets, result, n * p->element);
-        }
-    }
-    return TUTTI_OK;
-}
-
-static void copy_in(const plan *p, size_t k)
+static void copy_in(const tt_reduction *p, size_t k)
 {
     const int local = p->host->local;
-    size_t begin, n;
-    if (!p->staged || !plain_in(p, local))
+    if (!p->staged || !tt_reduction_plain_in(p, local))
         return;
-    for (int slice = 0; slice < p->slices; slice++)
-        for (int node = 0; node < p->nodes; node++)
-            if (slice % p->host->locals != local && piece_of(p, slice, node, k, &begin, &n))
-                memcpy(in_slot(p, local, k, slice, node),
-                       (const char *)p->call->in + begin * p->element, n * p->element);
+    for (int slice = 0; slice < p->slices; slice++) {
+        if (slice % p->host->locals == local)
+            continue;
+        const tt_chunk c = tt_reduction_chunk(p, slice, 0, k);
+        const int step = p->by_rank ? 1 : p->route->units; /* places that lie together */
+        for (int place = 0; place < p->route->units && c.n > 0; place += step)
+            memcpy(in_slot(p, local, k, slice) + tt_chunk_before(&c, place) * p->element,
+                   (const char *)p->call->in + tt_reduction_at(p, &c, place) * p->element,
+                   tt_chunk_between(&c, place, place + step) * p->element);
+    }
 }
 
 /* What this rank drives it has written to its output itself. */
-static void copy_out(const plan *p, size_t k)
+static void copy_out(const tt_reduction *p, size_t k)
 {
     const tt_host *host = p->host;
-    size_t begin, n;
-    if (!p->staged || !plain_out(p, host->local))
+    if (!p->staged || !tt_reduction_plain_out(p, host->local))
         return;
-    for (int slice = 0; slice < p->slices; slice++)
-        for (int node = 0; node < p->nodes; node++)
-            if (slice % host->locals != host->local && piece_of(p, slice, node, k, &begin, &n))
-                memcpy((char *)p->call->out + begin * p->element,
-                       out_slot(p, slice % host->locals, k, slice, node), n * p->element);
-}
-
-static size_t longest_range(const plan *p)
-{
-    size_t longest = 0, begin, n;
     for (int slice = 0; slice < p->slices; slice++) {
-        for (int node = 0; node < p->nodes; node++) {
-            range_of(p, slice, node, &begin, &n);
-            longest = n > longest ? n : longest;
-        }
+        if (slice % host->locals == host->local)
+            continue;
+        const tt_chunk c = tt_reduction_chunk(p, slice, 0, k);
+        if (c.n > 0)
+            memcpy((char *)p->call->out + c.begin * p->element,
+                   out_slot(p, slice % host->locals, k, slice), c.n * p->element);
     }
-    return longest;
-}
-
-static tutti_status make_plan(tt_run *run, plan *p)
-{
-    tt_host *host = run->host;
-    *p = (plan){.run = run,
-                .call = run->call,
-                .host = host,
-                .layout = &host->comm->layout,
-                .element = tutti_dtype_size(run->call->dtype),
-                .nodes = host->nodes,
-                .slices = host->most_locals};
-    tt_offsets(run->call->counts, run->call->n, p->layout->size, host->offset);
-    p->total = run->call->kind == TT_REDUCE_SCATTER ? host->offset[p->layout->size] : run->call->n;
-    p->mine = (p->slices - host->local + host->locals - 1) / host->locals;
-    for (int i = 0; i < host->locals && host->locals > 1; i++)
-        p->staged = p->staged || plain_in(p, i) || plain_out(p, i);
-    p->whole = host->locals == 1;
-    size_t longest = longest_range(p), parts = (size_t)p->slices * (size_t)p->nodes;
-    p->piece = host->tune.slot_bytes / parts / ALIGN * ALIGN / p->element;
-    p->rounds = longest == 0 ? 0 : (longest + p->piece - 1) / p->piece;
-    p->piece = tt_min_size(p->piece, longest);
-    p->own_bytes = tt_order_node_bytes(&host->order, host->node, p->call->dtype);
-    for (int node = 0; node < p->nodes; node++)
-        p->all_bytes += tt_order_node_bytes(&host->order, node, p->call->dtype);
-    size_t sets = PIPE * (size_t)p->mine;
-    return tt_links_reserve(run, sets * WAYS * (size_t)p->nodes, sets * slice_work(p));
 }
 
 tutti_status tt_host_reduce(tt_run *run)
 {
-    plan p;
-    TT_TRY(make_plan(run, &p));
+    tt_reduction p;
+    TT_TRY(tt_reduction_plan(run, &p));
     if (p.rounds == 0)
         return TUTTI_OK;
-    for (size_t i = 0; i < p.rounds + DEPTH; i++) {
-        copy_in(&p, i);
-        if (p.staged)
+    const size_t end = (size_t)p.route->stages * p.lag; /* iterations to the end of a chunk */
+    for (size_t i = 0; i <= p.rounds + end; i++) {
+        if (i < p.rounds)
+            copy_in(&p, i);
+        if (p.staged && (i < p.rounds || i > end))
             TT_TRY(tt_meet_barrier(run));
-        TT_TRY(contribute(&p, i));
-        if (i >= LAG)
-            TT_TRY(combine(&p, i - LAG));
-        if (i >= PIPE)
-            TT_TRY(collect(&p, i - PIPE));
-        if (i >= DEPTH)
-            copy_out(&p, i - DEPTH);
+        for (int t = p.route->stages; t >= 0; t--)
+            if (i >= (size_t)t * p.lag && i - (size_t)t * p.lag < p.rounds)
+                TT_TRY(move_on(&p, i - (size_t)t * p.lag, t));
+        if (i > end)
+            copy_out(&p, i - end - 1);
     }
     if (!p.staged)
         TT_TRY(tt_meet_barrier(run)); /* peers read and wrote this rank's buffers */

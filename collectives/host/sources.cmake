@@ -15,6 +15,8 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/pairs.c
     ${CMAKE_CURRENT_LIST_DIR}/quick.c
     ${CMAKE_CURRENT_LIST_DIR}/reduce.c
+    ${CMAKE_CURRENT_LIST_DIR}/reduce_plan.c
+    ${CMAKE_CURRENT_LIST_DIR}/route.c
     ${CMAKE_CURRENT_LIST_DIR}/small.c
     ${CMAKE_CURRENT_LIST_DIR}/spread.c
     ${CMAKE_CURRENT_LIST_DIR}/sum.c

@@ -5,12 +5,19 @@
  *   small    up to here every rank gets all inputs and sums them itself: one hand-over. Beyond,
  *            registered memory is faster by slices, which takes two but moves less.
  *   carry    the same for plain memory, which has to be copied anyway. With p ranks each reads p -
- * 1 inputs where slices read 2 (p - 1) / p, so the limit falls with p. nt       outputs that do not
- * fit the core's own cache are written around it when they are not read first: an ordinary store
- * would fetch the line only to overwrite it.
+ *            1 inputs where slices read 2 (p - 1) / p, so the limit falls with p.
+ *   nt       outputs that do not fit the core's own cache are written around it when they are not
+ *            read first: an ordinary store would fetch the line only to overwrite it.
+ *   leader   between nodes, up to here messages cost more than bytes: one rank of each node, every
+ *            stage the whole vector.
+ *   direct   up to so many nodes every two exchange their parts at once: few stages. Two nodes
+ *            exchange everything, which is as many bytes as two exchanges of halves.
+ *   piece    of a message that TCP carries without asking first (Open MPI: below 64 KiB); so many
+ *            are under way that the link never waits.
  */
 #include "host/tune.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include "core/env.h"
@@ -22,7 +29,14 @@ enum {
     CARRY = 128 << 10, /* of all ranks' inputs together */
     CARRY_LEAST = 4096,
     SLOTS_MOST = 16 << 20, /* bytes of all slots of a node */
-    CACHE = 1 << 20 /* where the system does not tell */
+    CACHE = 1 << 20, /* where the system does not tell */
+    LEADER = 8 << 10,
+    DIRECT_MOST = 4, /* nodes */
+    NARROW_DIRECT_MOST = 16, /* the same for sums that grow on their way */
+    PIECE = 60 << 10,
+    PIECE_LAG = 32,
+    LAG = 4,
+    LAG_MOST = 1024
 };
 
 static size_t core_cache(void)
@@ -43,14 +57,56 @@ static tutti_status override(tt_env_id id, size_t *value)
     return TUTTI_OK;
 }
 
+static tutti_status find_way(tt_way *way_out)
+{
+    static const char *const names[] = {"direct", "halving", "doubling", "auto"};
+    const char *text;
+    TT_TRY(tt_env_get_string(TT_ENV_NODE_WAY, &text));
+    for (int way = 0; way <= TT_WAYS; way++) {
+        if (strcmp(text, names[way]) == 0) {
+            *way_out = (tt_way)way;
+            return TUTTI_OK;
+        }
+    }
+    return tt_fail(TUTTI_ERR_ARG, "TUTTI_NODE_WAY is direct, halving, doubling or auto, not %s",
+                   text);
+}
+
+tt_message tt_tune_message(const tt_tune *tune, const tt_between *at)
+{
+    tt_message message = {.chunk_bytes = tune->slot_bytes, .lag = tune->lag};
+    message.leader = at->pairs && at->locals > 1 && at->bytes <= tune->leader_bytes;
+    if (!at->pairs)
+        message.way = TT_DIRECT;
+    else if (tune->way != TT_WAYS)
+        message.way = tune->way;
+    else if (at->nodes == 2 || at->bytes <= tune->leader_bytes)
+        message.way = TT_DOUBLING;
+    else
+        message.way =
+            at->nodes <= (at->narrow ? NARROW_DIRECT_MOST : DIRECT_MOST) ? TT_DIRECT : TT_HALVING;
+    if (message.way == TT_DOUBLING)
+        message.chunk_bytes = tt_min_size(PIECE * (size_t)at->locals, tune->slot_bytes);
+    if (message.lag == 0)
+        message.lag = message.way == TT_DOUBLING ? PIECE_LAG : LAG;
+    return message;
+}
+
 tutti_status tt_tune_find(int locals, size_t chunk_bytes, size_t slots, tt_tune *out)
 {
     const size_t ranks = (size_t)locals;
-    tt_tune tune = {.small_bytes = SMALL, .nt_bytes = 2 * core_cache()};
+    tt_tune tune = {.small_bytes = SMALL, .nt_bytes = 2 * core_cache(), .leader_bytes = LEADER};
     size_t carry = CARRY / ranks, limit = SLOTS_MOST / slots / ranks / PART * PART;
     tune.carry_bytes = carry < CARRY_LEAST ? CARRY_LEAST : carry;
     tune.slot_bytes = tt_min_size(tt_round_up(chunk_bytes, PART), limit);
+    long long lag;
     TT_TRY(override(TT_ENV_SMALL_BYTES, &tune.small_bytes));
+    TT_TRY(override(TT_ENV_LEADER_BYTES, &tune.leader_bytes));
+    TT_TRY(find_way(&tune.way));
+    TT_TRY(tt_env_get_int(TT_ENV_NODE_LAG, &lag));
+    if (lag < 0 || lag > LAG_MOST)
+        return tt_fail(TUTTI_ERR_ARG, "TUTTI_NODE_LAG is 0 to %d", LAG_MOST);
+    tune.lag = (size_t)lag;
     TT_TRY(override(TT_ENV_CARRY_BYTES, &tune.carry_bytes));
     TT_TRY(override(TT_ENV_NT_BYTES, &tune.nt_bytes));
     if (tune.small_bytes > SLOTS_MOST || tune.carry_bytes > SLOTS_MOST)

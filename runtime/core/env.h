@@ -52,6 +52,8 @@ typedef enum tt_env_type {
       "equal ones share a node")                                                                   \
     X(INIT_TIMEOUT, TT_ENV_SECONDS, "300", true,                                                   \
       "seconds that tutti_init waits for the other ranks")                                         \
+    X(LEADER_BYTES, TT_ENV_BYTES, "0", true,                                                       \
+      "reductions between nodes of up to this size go by one rank of each node; 0: measured")      \
     X(LOG, TT_ENV_STRING, "warn", false,                                                           \
       "levels: error, warn, info, debug, trace; a comma list may add subsys:level (core, boot, "   \
       "dev, topo, coll, red, ckpt, trace)")                                                        \
@@ -62,6 +64,11 @@ typedef enum tt_env_type {
       "has set (`tutti topo --plan` lists them); 0: leaves the environment as it is")              \
     X(NCCL_ONE, TT_ENV_BOOL, "0", true,                                                            \
       "1: a communicator of a single rank uses NCCL too (to try NCCL on one GPU)")                 \
+    X(NODE_LAG, TT_ENV_INT, "0", true,                                                             \
+      "chunks of a reduction that are under way between two nodes at once; 0: measured")           \
+    X(NODE_WAY, TT_ENV_STRING, "auto", true,                                                       \
+      "how nodes exchange the parts of a reduction: direct, halving, doubling, or auto: by size "  \
+      "and number of nodes")                                                                       \
     X(NODES, TT_ENV_STRING, "", false, "2x4 or 3,1,4: fake nodes for the threads bootstrap")       \
     X(NT_BYTES, TT_ENV_BYTES, "0", false,                                                          \
       "outputs of host collectives from this size on are written past the cache; 0: measured")     \

@@ -7,8 +7,8 @@
  * others; reduce and gather only the root after the others; broadcast and scatter only the others
  * after the root; a receive after its send.
  *
- * An aborted rank's place stays empty: the round never fires, and the others wait until they abort
- * too, as they would on a GPU.
+ * A round that has not fired when one of its ranks aborts never does, even if that rank's stream
+ * had come to it: the others wait until they abort too, as they would on a GPU.
  */
 #include "sim.h"
 
@@ -44,11 +44,12 @@ static int index_of(const sn_task *task)
 
 static sn_round *round_of(sn_clique *c, const sn_task *task)
 {
+    sn_round **list = &c->rounds[task->seq % SN_ROUNDS];
     bool p2p = sn_is_p2p(task->kind);
     int me = task->comm->rank;
     int from = task->kind == SN_SEND ? me : task->peer,
         to = task->kind == SN_SEND ? task->peer : me;
-    for (sn_round *r = c->rounds; r != NULL; r = r->next)
+    for (sn_round *r = *list; r != NULL; r = r->next)
         if (r->seq == task->seq && r->p2p == p2p && (!p2p || (r->from == from && r->to == to)))
             return r;
     int n = p2p ? 2 : c->size;
@@ -61,8 +62,8 @@ static sn_round *round_of(sn_clique *c, const sn_task *task)
     r->to = to;
     r->seq = task->seq;
     r->n = n;
-    r->next = c->rounds;
-    c->rounds = r;
+    r->next = *list;
+    *list = r;
     return r;
 }
 
@@ -161,6 +162,17 @@ static void fire(sn_round *r)
     sg_changed();
 }
 
+/* Aborted, revoked or destroyed since its stream came here; its operation may stand there still. */
+static bool anybody_left(const sn_round *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        const ncclComm_t comm = r->at[i].task->comm;
+        if (comm->clique == NULL || atomic_load(&r->clique->ctl->member[r->at[i].rank].gone) != 0)
+            return true;
+    }
+    return false;
+}
+
 bool sn_local_try(sn_task *task, sg_op *op)
 {
     sn_round *r = task->round;
@@ -169,7 +181,7 @@ bool sn_local_try(sn_task *task, sg_op *op)
         mine->arrived = true;
         mine->op = op;
         r->arrived++;
-        if (r->arrived == r->n)
+        if (r->arrived == r->n && !anybody_left(r))
             fire(r);
     }
     return r->fired;
@@ -188,7 +200,7 @@ void sn_local_release(sn_task *task)
         r->arrived = -SN_RANKS; /* never */
     if (++r->released < r->n)
         return;
-    sn_round **at = &r->clique->rounds;
+    sn_round **at = &r->clique->rounds[r->seq % SN_ROUNDS];
     while (*at != r)
         at = &(*at)->next;
     *at = r->next;

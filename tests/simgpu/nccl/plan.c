@@ -68,6 +68,9 @@ static void issue(sn_plan *plan)
     plan->launched = true;
     plan->comm->plans++;
     plan->next = live;
+    plan->prev = &live;
+    if (live != NULL)
+        live->prev = &plan->next;
     live = plan;
     sg_changed();
 }
@@ -126,10 +129,9 @@ static void plan_release(void *arg)
 {
     sn_plan *plan = arg;
     if (plan->launched) {
-        sn_plan **at = &live;
-        while (*at != plan)
-            at = &(*at)->next;
-        *at = plan->next;
+        *plan->prev = plan->next;
+        if (plan->next != NULL)
+            plan->next->prev = plan->prev;
         plan->comm->plans--;
         for (size_t i = 0; i < plan->n; i++)
             sn_local_release(&plan->tasks[i]);

@@ -26,7 +26,8 @@ enum {
     SN_RANKS = 64, /* most ranks of a communicator */
     SN_STAMPS = 128, /* how far the ranks' numbers of calls are compared apart */
     SN_WINDOW = 4, /* rounds and messages whose data lies in shared memory at a time */
-    SN_OTHERS = 8 /* other communicators whose order is compared */
+    SN_OTHERS = 8, /* other communicators whose order is compared */
+    SN_ROUNDS = 256 /* lists of rounds that have not ended, by number */
 };
 
 /* nccl.h declares these without saying that they take nothing. */
@@ -148,7 +149,7 @@ typedef struct sn_clique {
     bool complete, local; /* local: every rank is in this process */
     sn_control *ctl;
     ncclComm_t member[SN_RANKS]; /* those of this process */
-    struct sn_round *rounds;
+    struct sn_round *rounds[SN_ROUNDS];
     char *data[SN_RANKS]; /* the peers' data, mapped */
     int refs;
 } sn_clique;
@@ -272,7 +273,8 @@ bool sn_job_poll(sn_job *job); /* with the delays; true: over, and freed */
 /* ---- groups and plans ---- */
 
 typedef struct sn_plan {
-    struct sn_plan *next; /* of its group; then of those launched and not over */
+    struct sn_plan *next,
+        **prev; /* of its group; then, both ways, of those launched and not over */
     ncclComm_t comm;
     size_t n;
     sn_task *tasks;

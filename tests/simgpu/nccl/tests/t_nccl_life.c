@@ -140,6 +140,42 @@ static void test_abort(void **state)
     assert_string_equal(world_threads_bare(3, abort_work, NULL), "");
 }
 
+/* Rank 0 aborts while its stream waits in the call; then the last rank makes the call too. It
+ * meets nobody any more, and what rank 0 gave is left alone. */
+static void abort_waiting(world_rank *r)
+{
+    float *buf, host[N] = {0};
+    init(r);
+    EXPECT(r, !r->failed);
+    CUDA_OK(r, cudaMalloc((void **)&buf, sizeof(host)));
+    CUDA_OK(r, cudaMemsetAsync(buf, 0, sizeof(host), r->stream));
+    if (r->rank != 2)
+        sum(r, r->comm, buf);
+    for (int i = 0; i < 20 && r->rank != 2; i++)
+        EXPECT(r, cudaStreamQuery(r->stream) == cudaErrorNotReady);
+    world_barrier();
+    if (r->rank == 0)
+        NCCL_OK(r, ncclCommAbort(r->comm));
+    world_barrier();
+    if (r->rank == 2)
+        sum(r, r->comm, buf);
+    for (int i = 0; i < 20 && r->rank == 2; i++)
+        EXPECT(r, cudaStreamQuery(r->stream) == cudaErrorNotReady);
+    world_barrier();
+    if (r->rank != 0)
+        NCCL_OK(r, ncclCommAbort(r->comm));
+    world_get(r, host, buf, sizeof(host));
+    EXPECT(r, host[0] == 0);
+    CUDA_OK(r, cudaStreamDestroy(r->stream));
+    CUDA_OK(r, cudaFree(buf));
+}
+
+static void test_abort_waiting(void **state)
+{
+    (void)state;
+    assert_string_equal(world_threads_bare(3, abort_waiting, NULL), "");
+}
+
 /* SIMGPU_FAULT (see CMakeLists.txt) dooms the first launch of the process: its rank sees the code,
  * the others a remote error. */
 static void async_error(world_rank *r)
@@ -270,8 +306,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_async_error), cmocka_unit_test(test_lost),
         cmocka_unit_test(test_no_blocking), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_abort),       cmocka_unit_test(test_shrink),
-        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_abort),       cmocka_unit_test(test_abort_waiting),
+        cmocka_unit_test(test_shrink),      cmocka_unit_test(test_graph),
     };
     if (argc > 1) /* the GPU that is lost is lost to the other tests too */
         cmocka_set_test_filter(argv[1]);

@@ -92,21 +92,23 @@ static tutti_status open_ctx(tutti_ctx *ctx)
     pthread_mutex_init(&nc->lock, NULL);
     pthread_mutex_init(&nc->ring_lock, NULL);
     upper->nccl = nc;
-    return tt_nccl_feature_get(&nc->feature);
+    TT_TRY(tt_nccl_feature_get(&nc->feature));
+    return tt_nccl_abort_start(nc);
 }
 
 /* All together until none is left, or until the time is up. */
 static bool retire_all(tt_nccl_ctx *nc)
 {
     double limit = nc->ctx->timeout_s > 0 ? nc->ctx->timeout_s : 0;
+    const tt_doing what = {"tutti_finalize", "world", UINT64_MAX, limit};
     int64_t deadline = tt_deadline(limit);
     tt_wait wait;
     tt_wait_begin(&wait, &retire_patience);
     while (tt_ctx_check(nc->ctx) == TUTTI_OK) {
-        pthread_mutex_lock(&nc->lock);
+        tt_nccl_enter(nc, &what);
         tt_share_retire_step(nc);
         bool left = nc->retired != NULL;
-        pthread_mutex_unlock(&nc->lock);
+        tt_nccl_leave(nc);
         if (!left)
             return true;
         if (tt_now_ns() > deadline) {
@@ -143,14 +145,15 @@ static void close_ctx(tutti_ctx *ctx)
     bool entered = tt_cuda_enter(tt_cuda_of(ctx->dev), &visit) == TUTTI_OK;
     if (!retire_all(nc)) {
         tt_nccl_abort_all(nc);
-        if (!tt_nccl_abort_wait(nc, abort_s)) {
-            tt_log_error(TT_COLL,
-                         "ncclCommAbort has not ended after %.0f s: NCCL's communicators "
-                         "are left to the end of the process",
-                         abort_s);
-            upper->nccl = NULL; /* its thread still uses it */
-            goto leave;
-        }
+        (void)!tt_nccl_abort_wait(nc, abort_s);
+    }
+    if (!tt_nccl_abort_end(nc)) {
+        tt_log_error(TT_COLL,
+                     "ncclCommAbort has not ended after %.0f s: NCCL's communicators are left to "
+                     "the end of the process",
+                     abort_s);
+        upper->nccl = NULL; /* its thread still uses it */
+        goto leave;
     }
     tt_nccl_mem_forget(nc);
     free_shares(nc->shares);

@@ -4,8 +4,9 @@
  * which all communicators of equal membership use; a tutti communicator's own part is tt_nccl.
  *
  * Locks: `lock` is held while anything is issued to NCCL, so that a process (a rank) issues in one
- * order and no thread is inside NCCL when another aborts. `ring_lock` guards the ring of launches;
- * it is taken inside `lock`, never the other way round.
+ * order and no thread is inside NCCL when another aborts. Whoever holds it says what it calls
+ * (tt_inside): one that does not come back is found by the abort thread. `ring_lock` guards the
+ * ring of launches; it is taken inside `lock`, never the other way round.
  */
 #ifndef TT_NCCL_BACKEND_H
 #define TT_NCCL_BACKEND_H
@@ -39,6 +40,7 @@ struct tt_share {
     tt_point last;
     _Atomic uint32_t inflight; /* launches in the ring */
     bool finalizing;
+    bool aborted; /* by the abort thread, which may have it still */
     tt_share *next;
 };
 
@@ -54,6 +56,21 @@ typedef struct tt_launch {
 typedef struct tt_registration tt_registration;
 typedef struct tt_abort tt_abort;
 
+/*
+ * What the holder of `lock` is doing, for the abort thread, which reads it without. Written at each
+ * call of NCCL: a turn that stands still is a call that has not returned. The communicator's name
+ * is copied, for nothing that the holder owns may be looked at.
+ */
+enum { TT_NAME_WORDS = 4 };
+typedef struct tt_inside {
+    _Atomic uint64_t turn;
+    _Atomic(const char *) call; /* "ncclAllReduce(...)", static; NULL: nobody is inside */
+    _Atomic(const char *) doing; /* "all_reduce", static */
+    _Atomic uint64_t seq; /* its number; UINT64_MAX: it has none */
+    _Atomic uint64_t name[TT_NAME_WORDS];
+    _Atomic double limit_s; /* 0: none */
+} tt_inside;
+
 typedef struct tt_nccl_ctx {
     tutti_ctx *ctx;
     tt_nccl_feature feature;
@@ -64,7 +81,8 @@ typedef struct tt_nccl_ctx {
     tutti_comm *native; /* between native_begin and native_end */
     tutti_stream native_stream;
     int native_device; /* current before */
-    bool closed; /* aborted or being taken down: nothing is issued any more */
+    _Atomic bool closed; /* aborted or being taken down: nothing is issued any more */
+    tt_inside inside;
 
     pthread_mutex_t ring_lock;
     tt_launch ring[TT_RING];
@@ -73,7 +91,7 @@ typedef struct tt_nccl_ctx {
     bool warned, asked;
 
     tt_registration *registrations; /* under lock */
-    tt_abort *abort;
+    tt_abort *abort; /* the thread that aborts */
 } tt_nccl_ctx;
 
 /* A tutti communicator's part. */
@@ -93,6 +111,25 @@ static inline tt_nccl *tt_nccl_of(const tutti_comm *comm)
 /* The context's part; NULL before the world communicator is made. */
 tt_nccl_ctx *tt_nccl_ctx_of(const tutti_ctx *ctx);
 
+/* watch.c: takes and gives back `lock`. doing: static text; limit_s as in tt_inside. */
+typedef struct tt_doing {
+    const char *doing;
+    const char *comm; /* a name */
+    uint64_t seq;
+    double limit_s;
+} tt_doing;
+void tt_nccl_enter(tt_nccl_ctx *nc, const tt_doing *what);
+bool tt_nccl_try_enter(tt_nccl_ctx *nc, const tt_doing *what); /* false: somebody is inside */
+void tt_nccl_leave(tt_nccl_ctx *nc);
+/* The holder of the lock makes this call now. */
+static inline void tt_nccl_at(tt_nccl_ctx *nc, const char *call)
+{
+    uint64_t turn = atomic_load_explicit(&nc->inside.turn, memory_order_relaxed);
+    atomic_store_explicit(&nc->inside.call, call, memory_order_relaxed);
+    atomic_store_explicit(&nc->inside.turn, turn + 1, memory_order_release);
+}
+#define TT_INSIDE(nc, nccl_call) (tt_nccl_at((nc), #nccl_call), (nccl_call))
+
 /* error.c: OK for ncclSuccess, else a failure that names call and `what`. */
 tutti_status tt_nccl_status(ncclResult_t result, ncclComm_t comm, const char *call,
                             const char *what);
@@ -105,6 +142,9 @@ void tt_share_drop(tt_nccl_ctx *nc, tt_share *share); /* takes NULL */
 tutti_status tt_nccl_split(tutti_comm *parent, const tt_group *part, int color);
 /* Waits until NCCL has done in the background what it has begun. limit_s <= 0: no limit. */
 tutti_status tt_nccl_settle(tt_nccl_ctx *nc, ncclComm_t comm, const char *what, double limit_s);
+tutti_status tt_nccl_settle_inside(tt_nccl_ctx *nc, ncclComm_t comm, const char *what,
+                                   double limit_s); /* under lock */
+double tt_nccl_init_limit(void);
 void tt_share_retire_step(tt_nccl_ctx *nc); /* under lock; ends finalizing ones that are done */
 void tt_share_free(tt_share *share);
 
@@ -143,8 +183,14 @@ void tt_ring_free(tt_nccl_ctx *nc);
 
 /* watch.c */
 void tt_nccl_watch(tutti_ctx *ctx); /* in each pass of the progress part */
-void tt_nccl_abort_all(tt_nccl_ctx *nc); /* starts it; any thread; once */
+
+/* abort.c */
+tutti_status tt_nccl_abort_start(tt_nccl_ctx *nc); /* the thread */
+void tt_nccl_abort_all(tt_nccl_ctx *nc); /* asks it to; any thread; only the first time counts */
+void tt_nccl_abort_more(tt_nccl_ctx *nc); /* what has been listed since */
 bool tt_nccl_abort_wait(tt_nccl_ctx *nc, double seconds); /* false: it has not ended */
+/* Ends the thread. False: it does not end, and goes on using what is left to it. */
+bool tt_nccl_abort_end(tt_nccl_ctx *nc);
 
 /* memory.c: slots of tt_coll_ops */
 tutti_status tt_nccl_mem_alloc(tutti_comm *comm, size_t bytes, void **ptr_out);

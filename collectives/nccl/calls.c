@@ -67,7 +67,8 @@ static tutti_status take(const target *t, ncclResult_t result, const char *name)
     }
     return tt_nccl_call_status(result, name, t->call);
 }
-#define TAKE(t, nccl_call) TT_TRY(take((t), (nccl_call), #nccl_call))
+#define TAKE(t, nccl_call)                                                                         \
+    TT_TRY(take((t), TT_INSIDE(tt_nccl_of((t)->call->comm)->nc, nccl_call), #nccl_call))
 
 static tutti_status copy_own(const target *t, void *to, const void *from, size_t n)
 {

@@ -50,6 +50,7 @@ void tt_composite_free(tutti_comm *comm)
 
 typedef struct sum_job {
     const tt_call *call;
+    tt_nccl_ctx *nc;
     tt_share *share;
     ncclDataType_t type;
     cudaStream_t stream;
@@ -91,7 +92,7 @@ static char *slot(const sum_job *j, int rank)
 
 static tutti_status end_group(const sum_job *j, ncclResult_t result)
 {
-    ncclResult_t end = ncclGroupEnd();
+    ncclResult_t end = TT_INSIDE(j->nc, ncclGroupEnd());
     char text[192];
     TT_TRY(tt_nccl_call_status(result, "ncclSend or ncclRecv", j->call));
     TT_TRY(tt_nccl_call_status(end, "ncclGroupEnd", j->call));
@@ -99,7 +100,7 @@ static tutti_status end_group(const sum_job *j, ncclResult_t result)
         return TUTTI_OK;
     tt_call_text(j->call, text, sizeof text);
     tutti_ctx *ctx = j->call->comm->ctx;
-    return tt_nccl_settle(tt_nccl_ctx_of(ctx), j->share->comm, text, ctx->timeout_s);
+    return tt_nccl_settle_inside(j->nc, j->share->comm, text, ctx->timeout_s);
 }
 
 /* Every owner's part of this round to it. */
@@ -117,9 +118,11 @@ static tutti_status exchange(const sum_job *j, size_t at)
         if (r == j->share->rank)
             continue;
         if (n > 0)
-            result = ncclSend(in + first * j->element, n, j->type, r, j->share->comm, j->stream);
+            result = TT_INSIDE(
+                j->nc, ncclSend(in + first * j->element, n, j->type, r, j->share->comm, j->stream));
         if (mine > 0 && (result == ncclSuccess || result == ncclInProgress))
-            result = ncclRecv(slot(j, r), mine, j->type, r, j->share->comm, j->stream);
+            result =
+                TT_INSIDE(j->nc, ncclRecv(slot(j, r), mine, j->type, r, j->share->comm, j->stream));
         if (result == ncclInProgress)
             result = ncclSuccess; /* GroupEnd says it again */
     }
@@ -149,12 +152,13 @@ static tutti_status to_root(const sum_job *j, size_t at)
     char *out = call->out;
     TT_TRY(tt_nccl_call_status(ncclGroupStart(), "ncclGroupStart", call));
     if (j->share->rank != call->root && n > 0)
-        result =
-            ncclSend(slot(j, j->share->size), n, j->type, call->root, j->share->comm, j->stream);
+        result = TT_INSIDE(j->nc, ncclSend(slot(j, j->share->size), n, j->type, call->root,
+                                           j->share->comm, j->stream));
     for (int r = 0; j->share->rank == call->root && r < j->share->size; r++) {
         n = in_round(j, r, at, &first);
         if (r != call->root && n > 0 && (result == ncclSuccess || result == ncclInProgress))
-            result = ncclRecv(out + first * j->element, n, j->type, r, j->share->comm, j->stream);
+            result = TT_INSIDE(j->nc, ncclRecv(out + first * j->element, n, j->type, r,
+                                               j->share->comm, j->stream));
     }
     return end_group(j, result);
 }
@@ -189,7 +193,8 @@ static tutti_status spread(const sum_job *j)
         size_t first, n = owned(j, r, &first);
         char *part = out + first * j->element;
         if (n > 0)
-            result = ncclBroadcast(part, part, n, j->type, r, j->share->comm, j->stream);
+            result = TT_INSIDE(j->nc,
+                               ncclBroadcast(part, part, n, j->type, r, j->share->comm, j->stream));
     }
     return end_group(j, result);
 }
@@ -199,6 +204,7 @@ tutti_status tt_call_composite(const tt_call *call)
     const tt_nccl *own = tt_nccl_of(call->comm);
     size_t element = tutti_dtype_size(call->dtype), size = (size_t)own->share->size, most = 0;
     sum_job j = {.call = call,
+                 .nc = own->nc,
                  .share = own->share,
                  .stream = (cudaStream_t)call->stream.handle,
                  .element = element,

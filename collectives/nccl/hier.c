@@ -154,7 +154,8 @@ static tutti_status settled(const tt_call *call, ncclResult_t result, ncclComm_t
     if (result != ncclInProgress)
         return TUTTI_OK;
     tt_call_text(call, text, sizeof text);
-    return tt_nccl_settle(tt_nccl_of(call->comm)->nc, comm, text, call->comm->ctx->timeout_s);
+    return tt_nccl_settle_inside(tt_nccl_of(call->comm)->nc, comm, text,
+                                 call->comm->ctx->timeout_s);
 }
 
 tutti_status tt_hier_run(const tt_call *call)
@@ -171,14 +172,20 @@ tutti_status tt_hier_run(const tt_call *call)
     if (!tt_nccl_dtype(call->dtype, &type))
         return tt_fail(TUTTI_ERR_INTERNAL, "no NCCL type for %s", tutti_dtype_name(call->dtype));
     if (main < call->n) /* the tail, before `in` is written to in place */
-        TT_TRY(settled(call,
-                       ncclAllReduce(in + main * element, out + main * element, call->n - main,
-                                     type, op, own->share->comm, stream),
-                       own->share->comm, "ncclAllReduce"));
-    TT_TRY(settled(call, ncclReduceScatter(in, part, slice, type, op, h->node->comm, stream),
-                   h->node->comm, "ncclReduceScatter"));
-    TT_TRY(settled(call, ncclAllReduce(part, part, slice, type, op, h->cross->comm, stream),
-                   h->cross->comm, "ncclAllReduce"));
-    return settled(call, ncclAllGather(part, out, slice, type, h->node->comm, stream),
+        TT_TRY(settled(
+            call,
+            TT_INSIDE(own->nc, ncclAllReduce(in + main * element, out + main * element,
+                                             call->n - main, type, op, own->share->comm, stream)),
+            own->share->comm, "ncclAllReduce"));
+    TT_TRY(settled(
+        call,
+        TT_INSIDE(own->nc, ncclReduceScatter(in, part, slice, type, op, h->node->comm, stream)),
+        h->node->comm, "ncclReduceScatter"));
+    TT_TRY(settled(
+        call,
+        TT_INSIDE(own->nc, ncclAllReduce(part, part, slice, type, op, h->cross->comm, stream)),
+        h->cross->comm, "ncclAllReduce"));
+    return settled(call,
+                   TT_INSIDE(own->nc, ncclAllGather(part, out, slice, type, h->node->comm, stream)),
                    h->node->comm, "ncclAllGather");
 }

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "nccl/backend.h"
+#include "trace/recorder.h"
 
 /* What a launch touches: pairs of communicator and stream, each with its last call. */
 typedef struct launch {
@@ -90,7 +91,8 @@ static tutti_status settle(launch *l, const tt_call *call)
     char text[192], what[224];
     tt_call_text(call, text, sizeof text);
     snprintf(what, sizeof what, "%s, rank %d", text, call->comm->group.rank);
-    return tt_nccl_settle(l->nc, tt_nccl_of(call->comm)->share->comm, what, l->nc->ctx->timeout_s);
+    return tt_nccl_settle_inside(l->nc, tt_nccl_of(call->comm)->share->comm, what,
+                                 l->nc->ctx->timeout_s);
 }
 
 static const tt_share *share_of(const tt_call *call)
@@ -103,7 +105,8 @@ static tutti_status enqueue_group(launch *l, const tt_call *named)
 {
     const tt_share *share = share_of(named);
     ncclResult_t state = ncclSuccess;
-    tutti_status status = tt_nccl_call_status(ncclGroupStart(), "ncclGroupStart", named);
+    tutti_status status =
+        tt_nccl_call_status(TT_INSIDE(l->nc, ncclGroupStart()), "ncclGroupStart", named);
     char text[TT_ERROR_TEXT_MAX];
     TT_TRY(status);
     for (size_t i = 0; i < l->n && status == TUTTI_OK; i++)
@@ -111,7 +114,7 @@ static tutti_status enqueue_group(launch *l, const tt_call *named)
             status = tt_call_enqueue(&l->calls[i], &state);
     if (status != TUTTI_OK)
         memcpy(text, tutti_last_error(), strnlen(tutti_last_error(), sizeof text - 1) + 1);
-    ncclResult_t end = ncclGroupEnd();
+    ncclResult_t end = TT_INSIDE(l->nc, ncclGroupEnd());
     if (status != TUTTI_OK)
         return tt_fail_text(status, text);
     TT_TRY(tt_nccl_call_status(end, "ncclGroupEnd", named));
@@ -188,6 +191,7 @@ static bool same_comm_later(const launch *l, size_t at)
 /* One entry per communicator, on the first stream. */
 static tutti_status remember(launch *l)
 {
+    tt_nccl_at(l->nc, "CUDA");
     if (l->streams > 1)
         TT_TRY(join_streams(l));
     for (size_t i = 0; i < l->n; i++) {
@@ -200,14 +204,28 @@ static tutti_status remember(launch *l)
     return TUTTI_OK;
 }
 
+/* In the flight recorder: one that stays inside NCCL is to be seen too. */
+static void show(const launch *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        const tt_call *call = &l->calls[i];
+        if (l->capture[stream_index(l, call->stream)] == 0 &&
+            atomic_load_explicit(&call->comm->pending, memory_order_relaxed) == 0)
+            tt_lane_begin(call->comm->lane, tt_kind_name(call->kind), call->seq, call->n);
+    }
+}
+
 static tutti_status run(launch *l)
 {
-    if (l->nc->closed)
+    if (atomic_load_explicit(&l->nc->closed, memory_order_relaxed))
         return tt_ctx_check(l->nc->ctx);
     TT_TRY(list_streams(l));
     TT_TRY(follow(l));
-    TT_TRY(enqueue(l));
-    return remember(l);
+    show(l);
+    tutti_status status = enqueue(l);
+    if (status != TUTTI_OK && atomic_load(&l->nc->closed))
+        return tt_ctx_check(l->nc->ctx); /* it came back because it was aborted */
+    return status == TUTTI_OK ? remember(l) : status;
 }
 
 /* The caller's thread may have another device current. */
@@ -228,13 +246,15 @@ tutti_status tt_nccl_launch(tt_call *calls, size_t n)
 {
     launch l = {.nc = tt_nccl_of(calls[0].comm)->nc, .calls = calls, .n = n};
     int before;
-    pthread_mutex_lock(&l.nc->lock);
+    const tt_doing what = {tt_kind_name(calls[0].kind), calls[0].comm->name, calls[0].seq,
+                           l.nc->ctx->timeout_s};
+    tt_nccl_enter(l.nc, &what);
     tutti_status status = visit_device(l.nc, &before);
     if (status == TUTTI_OK) {
         status = run(&l);
         leave_device(l.nc, before);
     }
-    pthread_mutex_unlock(&l.nc->lock);
+    tt_nccl_leave(l.nc);
     for (size_t i = 0; i < n; i++)
         tt_call_free(&calls[i]);
     return status;
@@ -244,7 +264,7 @@ static tutti_status begin_native(tt_nccl_ctx *nc, tutti_comm *comm, tutti_stream
 {
     uint64_t capture = 0;
     const tt_share *share = tt_nccl_of(comm)->share;
-    if (nc->closed)
+    if (atomic_load(&nc->closed))
         return tt_ctx_check(nc->ctx);
     TT_TRY(tt_device_capture(nc->ctx->dev, stream, &capture));
     TT_TRY(tt_point_follow(nc, &share->last, stream, capture));
@@ -261,12 +281,14 @@ tutti_status tt_nccl_native_begin(tutti_comm *comm, tutti_stream stream, void **
                        "native_begin: comm %s is of a single rank and has no ncclComm_t "
                        "(TUTTI_NCCL_ONE=1 makes one)",
                        comm->name);
-    pthread_mutex_lock(&nc->lock);
+    const tt_doing what = {"the program's own part", comm->name, UINT64_MAX, nc->ctx->timeout_s};
+    tt_nccl_enter(nc, &what);
     tutti_status status = begin_native(nc, comm, stream);
     if (status != TUTTI_OK) {
-        pthread_mutex_unlock(&nc->lock);
+        tt_nccl_leave(nc);
         return status;
     }
+    tt_nccl_at(nc, "tutti_comm_native_end");
     nc->native = comm;
     nc->native_stream = stream;
     *native_out = tt_nccl_of(comm)->share->comm;
@@ -285,6 +307,6 @@ tutti_status tt_nccl_native_end(tutti_comm *comm)
     tutti_status status = tt_device_capture(nc->ctx->dev, call.stream, &capture);
     if (status == TUTTI_OK)
         status = tt_ring_add(nc, &call, capture);
-    pthread_mutex_unlock(&nc->lock);
+    tt_nccl_leave(nc);
     return status == TUTTI_OK ? TUTTI_OK : tt_ctx_fail(nc->ctx, status);
 }

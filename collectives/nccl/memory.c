@@ -72,13 +72,18 @@ static tutti_status make_known(tt_nccl_ctx *nc, tt_registration *r, bool window)
     if (comm == NULL)
         return TUTTI_OK;
     TT_TRY(tt_cuda_enter(tt_cuda_of(nc->ctx->dev), &visit));
-    pthread_mutex_lock(&nc->lock);
-    if (window)
+    const tt_doing doing = {what, r->share->name, UINT64_MAX, nc->ctx->timeout_s};
+    tt_nccl_enter(nc, &doing);
+    if (atomic_load(&nc->closed))
+        result = ncclInvalidUsage;
+    else if (window) {
+        tt_nccl_at(nc, "ncclCommWindowRegister");
         result = nc->feature.window_register(comm, r->ptr, r->bytes, &r->window, WINDOW_SYMMETRIC);
-    else
-        result = ncclCommRegister(comm, r->ptr, r->bytes, &r->handle);
-    pthread_mutex_unlock(&nc->lock);
+    } else
+        result = TT_INSIDE(nc, ncclCommRegister(comm, r->ptr, r->bytes, &r->handle));
+    tt_nccl_leave(nc);
     tt_cuda_leave(tt_cuda_of(nc->ctx->dev), &visit);
+    TT_TRY(tt_ctx_check(nc->ctx));
     TT_TRY(
         tt_nccl_status(result, comm, window ? "ncclCommWindowRegister" : "ncclCommRegister", what));
     return result == ncclInProgress ? tt_nccl_settle(nc, comm, what, nc->ctx->timeout_s) : TUTTI_OK;
@@ -93,12 +98,16 @@ static tutti_status make_unknown(tt_nccl_ctx *nc, tt_registration *r)
     if (comm == NULL || (r->window == NULL && r->handle == NULL))
         return TUTTI_OK;
     TT_TRY(tt_cuda_enter(tt_cuda_of(nc->ctx->dev), &visit));
-    pthread_mutex_lock(&nc->lock);
-    if (r->window != NULL)
+    const tt_doing doing = {what, r->share->name, UINT64_MAX, nc->ctx->timeout_s};
+    tt_nccl_enter(nc, &doing);
+    if (atomic_load(&nc->closed))
+        result = ncclSuccess; /* gone with its communicator */
+    else if (r->window != NULL) {
+        tt_nccl_at(nc, "ncclCommWindowDeregister");
         result = nc->feature.window_deregister(comm, r->window);
-    else
-        result = ncclCommDeregister(comm, r->handle);
-    pthread_mutex_unlock(&nc->lock);
+    } else
+        result = TT_INSIDE(nc, ncclCommDeregister(comm, r->handle));
+    tt_nccl_leave(nc);
     tt_cuda_leave(tt_cuda_of(nc->ctx->dev), &visit);
     r->window = r->handle = NULL;
     TT_TRY(tt_nccl_status(result, comm, "deregistering", what));

@@ -108,6 +108,7 @@ static tutti_status make_room(tt_nccl_ctx *nc)
         advance_locked(nc);
         if (nc->head - nc->tail < TT_RING)
             return TUTTI_OK;
+        tt_nccl_at(nc, "CUDA"); /* this wait has its own limit */
         pthread_mutex_unlock(&nc->ring_lock);
         tutti_status status = tt_op_wait_once(&wait, NULL, 0);
         pthread_mutex_lock(&nc->ring_lock);
@@ -129,8 +130,8 @@ static tutti_status add_locked(tt_nccl_ctx *nc, const tt_call *call)
     launch->kind = tt_kind_name(call->kind);
     launch->seq = call->seq;
     launch->n = call->n;
-    if (atomic_fetch_add(&call->comm->pending, 1) == 0)
-        tt_lane_begin(call->comm->lane, launch->kind, launch->seq, launch->n);
+    if (atomic_fetch_add(&call->comm->pending, 1) == 0 && call->kind == TT_KIND_COUNT)
+        tt_lane_begin(call->comm->lane, launch->kind, launch->seq, launch->n); /* else shown */
     atomic_fetch_add(&share->inflight, 1);
     if (nc->head == nc->tail)
         nc->tail_since_ns = tt_now_ns();

@@ -27,7 +27,22 @@
 
 static const tt_patience settle_patience = {50000, 50000, 1000000};
 
-tutti_status tt_nccl_settle(tt_nccl_ctx *nc, ncclComm_t comm, const char *what, double limit_s)
+/* NCCL is asked under the lock, so that a question without an answer is seen. */
+static ncclResult_t ask(tt_nccl_ctx *nc, ncclComm_t comm, bool inside, ncclResult_t *state_out)
+{
+    const tt_doing what = {"waiting for NCCL", "world", UINT64_MAX, nc->ctx->timeout_s};
+    if (!inside)
+        tt_nccl_enter(nc, &what);
+    ncclResult_t result = ncclInvalidUsage; /* the communicator may be gone */
+    if (!atomic_load(&nc->closed))
+        result = TT_INSIDE(nc, ncclCommGetAsyncError(comm, state_out));
+    if (!inside)
+        tt_nccl_leave(nc);
+    return result;
+}
+
+static tutti_status settle(tt_nccl_ctx *nc, ncclComm_t comm, const char *what, double limit_s,
+                           bool inside)
 {
     int64_t begun = tt_now_ns();
     bool warned = false;
@@ -35,11 +50,12 @@ tutti_status tt_nccl_settle(tt_nccl_ctx *nc, ncclComm_t comm, const char *what, 
     tt_wait_begin(&wait, &settle_patience);
     for (;;) {
         ncclResult_t state = ncclSuccess;
-        ncclResult_t result = ncclCommGetAsyncError(comm, &state);
+        TT_TRY(tt_ctx_check(nc->ctx));
+        ncclResult_t result = ask(nc, comm, inside, &state);
+        TT_TRY(tt_ctx_check(nc->ctx));
         TT_TRY(tt_nccl_status(result, comm, "ncclCommGetAsyncError", what));
         if (state != ncclInProgress)
             return tt_nccl_status(state, comm, "ncclCommGetAsyncError", what);
-        TT_TRY(tt_ctx_check(nc->ctx));
         tt_ctx_poll(nc->ctx);
         double waited = (double)(tt_now_ns() - begun) * 1e-9;
         if (limit_s > 0 && waited > limit_s)
@@ -55,7 +71,18 @@ tutti_status tt_nccl_settle(tt_nccl_ctx *nc, ncclComm_t comm, const char *what, 
     }
 }
 
-static double init_limit(void)
+tutti_status tt_nccl_settle(tt_nccl_ctx *nc, ncclComm_t comm, const char *what, double limit_s)
+{
+    return settle(nc, comm, what, limit_s, false);
+}
+
+tutti_status tt_nccl_settle_inside(tt_nccl_ctx *nc, ncclComm_t comm, const char *what,
+                                   double limit_s)
+{
+    return settle(nc, comm, what, limit_s, true);
+}
+
+double tt_nccl_init_limit(void)
 {
     double seconds;
     return tt_env_get_seconds(TT_ENV_INIT_TIMEOUT, &seconds) == TUTTI_OK ? seconds : 300;
@@ -122,7 +149,7 @@ static void give_up(tt_nccl_ctx *nc, tt_share *s)
         return;
     }
     list_share(nc, s);
-    tt_nccl_abort_all(nc);
+    tt_nccl_abort_more(nc); /* it may have aborted the others already */
 }
 
 /* The plan's settings, the same on every rank. Without memory for them NCCL's own do. */
@@ -159,13 +186,24 @@ static tutti_status join(tt_nccl_ctx *nc, tt_group *group, tt_share *s, const tt
     tt_cuda_visit visit;
     memcpy(&unique, id->data, sizeof unique);
     TT_TRY(tt_cuda_enter(tt_cuda_of(nc->ctx->dev), &visit));
-    pthread_mutex_lock(&nc->lock);
+    const tt_doing doing = {"making a communicator", s->name, UINT64_MAX, tt_nccl_init_limit()};
+    tt_nccl_enter(nc, &doing);
     ncclResult_t result =
-        ncclCommInitRankConfig(&s->comm, group->size, unique, group->rank, &config);
-    pthread_mutex_unlock(&nc->lock);
+        TT_INSIDE(nc, ncclCommInitRankConfig(&s->comm, group->size, unique, group->rank, &config));
+    tt_nccl_leave(nc);
     tt_cuda_leave(tt_cuda_of(nc->ctx->dev), &visit);
     TT_TRY(tt_nccl_status(result, NULL, "ncclCommInitRankConfig", what));
-    return tt_nccl_settle(nc, s->comm, what, init_limit());
+    return tt_nccl_settle(nc, s->comm, what, tt_nccl_init_limit());
+}
+
+static tutti_status make_id(tt_nccl_ctx *nc, const tt_share *s, ncclUniqueId *id_out,
+                            const char *what)
+{
+    const tt_doing doing = {"making a communicator", s->name, UINT64_MAX, tt_nccl_init_limit()};
+    tt_nccl_enter(nc, &doing);
+    ncclResult_t result = TT_INSIDE(nc, ncclGetUniqueId(id_out));
+    tt_nccl_leave(nc);
+    return tt_nccl_status(result, NULL, "ncclGetUniqueId", what);
 }
 
 /* Collective: by NCCL's rendezvous. */
@@ -178,7 +216,7 @@ static tutti_status connect_share(tt_nccl_ctx *nc, tt_group *group, tt_share *s)
     snprintf(what, sizeof what, "making comm %s of %d ranks", s->name, s->size);
     memset(&mine, 0, sizeof mine);
     if (group->rank == 0)
-        status = tt_nccl_status(ncclGetUniqueId(&mine), NULL, "ncclGetUniqueId", what);
+        status = make_id(nc, s, &mine, what);
     TT_TRY(tt_agree(group, "NCCL's id", status)); /* all know before any waits for it */
     status = tt_bcast_blob(group, "NCCL's id", 0, &mine, sizeof mine, &id);
     if (status == TUTTI_OK)
@@ -261,15 +299,19 @@ static tutti_status split_comm(tt_nccl_ctx *nc, tt_share *parent, tt_share *s, i
     tt_cuda_visit visit;
     TT_TRY(tt_ring_drain_share(nc, parent)); /* NCCL wants it quiet */
     TT_TRY(tt_cuda_enter(tt_cuda_of(nc->ctx->dev), &visit));
-    pthread_mutex_lock(&nc->lock);
-    ncclResult_t result = ncclCommSplit(parent->comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color,
-                                        s->rank, &made, &config);
-    pthread_mutex_unlock(&nc->lock);
+    const tt_doing doing = {"splitting", parent->name, UINT64_MAX, tt_nccl_init_limit()};
+    tt_nccl_enter(nc, &doing);
+    ncclResult_t result = ncclInvalidUsage;
+    if (!atomic_load(&nc->closed))
+        result = TT_INSIDE(nc, ncclCommSplit(parent->comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color,
+                                             s->rank, &made, &config));
+    tt_nccl_leave(nc);
+    TT_TRY(tt_ctx_check(nc->ctx));
     tt_cuda_leave(tt_cuda_of(nc->ctx->dev), &visit);
     TT_TRY(tt_nccl_status(result, parent->comm, "ncclCommSplit", what));
-    TT_TRY(tt_nccl_settle(nc, parent->comm, what, init_limit()));
-    s->comm = made;
-    return made == NULL ? TUTTI_OK : tt_nccl_settle(nc, made, what, init_limit());
+    s->comm = made; /* whoever gives up leaves it to the abort */
+    TT_TRY(tt_nccl_settle(nc, parent->comm, what, tt_nccl_init_limit()));
+    return made == NULL ? TUTTI_OK : tt_nccl_settle(nc, made, what, tt_nccl_init_limit());
 }
 
 static tutti_status prepare_part(tt_nccl_ctx *nc, tutti_comm *parent, const tt_group *part,
@@ -330,20 +372,23 @@ void tt_share_retire_step(tt_nccl_ctx *nc)
         ncclResult_t state = ncclSuccess;
         if (!s->finalizing) {
             s->finalizing = true;
-            ncclResult_t result = ncclCommFinalize(s->comm);
+            ncclResult_t result = TT_INSIDE(nc, ncclCommFinalize(s->comm));
             if (result != ncclSuccess && result != ncclInProgress)
                 tt_log_warn(TT_COLL, "comm %s: ncclCommFinalize: %s", s->name,
                             ncclGetErrorString(result));
         }
-        if (ncclCommGetAsyncError(s->comm, &state) == ncclSuccess && state == ncclInProgress) {
+        if (TT_INSIDE(nc, ncclCommGetAsyncError(s->comm, &state)) == ncclSuccess &&
+            state == ncclInProgress) {
             at = &s->next;
             continue;
         }
-        *at = s->next;
-        ncclResult_t result = ncclCommDestroy(s->comm);
+        ncclResult_t result = TT_INSIDE(nc, ncclCommDestroy(s->comm));
         if (result != ncclSuccess && result != ncclInProgress)
             tt_log_warn(TT_COLL, "comm %s: ncclCommDestroy: %s", s->name,
                         ncclGetErrorString(result));
+        if (atomic_load(&nc->closed))
+            return; /* it hung and has been given up meanwhile: the list is the abort thread's */
+        *at = s->next;
         tt_share_free(s);
     }
 }
@@ -352,7 +397,8 @@ void tt_share_drop(tt_nccl_ctx *nc, tt_share *share)
 {
     if (share == NULL || --share->refs > 0)
         return;
-    pthread_mutex_lock(&nc->lock);
+    const tt_doing what = {"destroying", share->name, UINT64_MAX, nc->ctx->timeout_s};
+    tt_nccl_enter(nc, &what);
     nc->ctx->dev_ops->event_destroy(nc->ctx->dev, share->last.captured);
     share->last = (tt_point){0};
     for (tt_share **at = &nc->shares; *at != NULL; at = &(*at)->next) {
@@ -371,5 +417,5 @@ void tt_share_drop(tt_nccl_ctx *nc, tt_share *share)
         nc->retired = share;
         tt_share_retire_step(nc);
     }
-    pthread_mutex_unlock(&nc->lock);
+    tt_nccl_leave(nc);
 }

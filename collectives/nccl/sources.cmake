@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 if(TUTTI_HAVE_CUDA)
     target_sources(tutti_objects PRIVATE
+        ${CMAKE_CURRENT_LIST_DIR}/abort.c
         ${CMAKE_CURRENT_LIST_DIR}/backend.c
         ${CMAKE_CURRENT_LIST_DIR}/calls.c
         ${CMAKE_CURRENT_LIST_DIR}/composite.c

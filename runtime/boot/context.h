@@ -105,6 +105,12 @@ void tt_ctx_poll(tutti_ctx *ctx);
  * NULL takes it back; on return it runs in no thread any more. */
 void tt_ctx_set_last_seen(tutti_ctx *ctx, tt_last_seen_fn last_seen);
 
+/* abort.c: ends the process, saying why, when it is not called off within `seconds` (0: never). For
+ * calls of other libraries that cannot be given up. begin may return NULL, end takes it. */
+typedef struct tt_guard tt_guard;
+tt_guard *tt_guard_begin(double seconds, int exit_code, const char *why);
+void tt_guard_end(tt_guard *guard);
+
 /* What the layer above looks after in each pass of the progress part: never blocks, makes no
  * exchange. NULL takes it back; on return it runs in no thread any more. */
 typedef void (*tt_watch_fn)(tutti_ctx *ctx);

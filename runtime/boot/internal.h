@@ -28,12 +28,7 @@ tutti_status tt_device_pick(tutti_ctx *ctx, tutti_backend wanted);
 /* The pure part: ids[i] == "" never collides; 0 or the later of the first two equal ones. */
 int tt_duplicate_find(const char *const *ids, int n, int *first_out);
 
-/* abort.c: ends the process, saying why, when it is not called off within `seconds` (0: never). For
- * calls of MPI that cannot be given up. begin may return NULL, end takes it. */
-typedef struct tt_guard tt_guard;
-tt_guard *tt_guard_begin(double seconds, int exit_code, const char *why);
-void tt_guard_end(tt_guard *guard);
-/* While a context over MPI lives, exit() is an abort. */
+/* abort.c: while a context over MPI lives, exit() is an abort. */
 tutti_status tt_exit_watch(tutti_ctx *ctx);
 void tt_exit_unwatch(tutti_ctx *ctx);
 

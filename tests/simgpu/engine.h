@@ -95,6 +95,9 @@ SG_API bool sg_logging(void);
 SG_API const char *sg_name_pointer(const void *ptr, char *buf, size_t cap);
 /* A stream by its name, the same in every run; "" while nothing is logged. */
 SG_API const char *sg_name_stream(const void *handle);
+/* Those who wait by SIMGPU_FAULT=...=wait on the device go on: a communicator of it is aborted. */
+SG_API void sg_fault_release(int device);
+
 /* SIMGPU_NOOP=1: calls on the hot path do nothing. Cheap; test it before sg_call. */
 SG_API extern bool sg_noop;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The start of every call: counting, the log, and the two tables that tests write. SIMGPU_FAULT
- * makes the n-th call of a name fail, hang, or lose the current GPU; SIMGPU_SKIP makes it do
+ * makes the n-th call of a name fail, hang, wait, or lose the current GPU; SIMGPU_SKIP makes it do
  * nothing and say success, which patches a wait or a check out of a program that was not built for
  * it.
  *
@@ -16,9 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-typedef enum action { ACT_SKIP, ACT_ERROR, ACT_HANG, ACT_LOSE } action;
+typedef enum action { ACT_SKIP, ACT_ERROR, ACT_HANG, ACT_WAIT, ACT_LOSE } action;
 
 typedef struct rule {
     char name[64];
@@ -41,6 +42,7 @@ static counter *counters[COUNTERS];
 static int log_fd = -1;
 static unsigned long log_line;
 static bool unbounded;
+static unsigned released[SG_MAX_DEVICES]; /* how often those that wait were let go */
 
 bool sg_fault_seen(void)
 {
@@ -54,10 +56,13 @@ static void parse_action(rule *r, const char *text, const char *all)
         r->error = text[5] == ',' ? atoi(text + 6) : -1;
     } else if (strcmp(text, "hang") == 0) {
         r->act = ACT_HANG;
+    } else if (strcmp(text, "wait") == 0) {
+        r->act = ACT_WAIT;
     } else if (strcmp(text, "lost") == 0) {
         r->act = ACT_LOSE;
     } else {
-        sg_fatal("setting", "SIMGPU_FAULT=%s: \"%s\" is not error[,N], hang or lost", all, text);
+        sg_fatal("setting", "SIMGPU_FAULT=%s: \"%s\" is not error[,N], hang, wait or lost", all,
+                 text);
     }
 }
 
@@ -183,6 +188,25 @@ static void log_call(const char *name, const char *fmt, va_list args)
     sg_log("%s(%s)", name, text);
 }
 
+/* Without the lock meanwhile. */
+static void wait_for_release(int device)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    unsigned before = released[device];
+    while (released[device] == before) {
+        sg_unlock();
+        nanosleep(&pause, NULL);
+        sg_lock();
+    }
+}
+
+void sg_fault_release(int device)
+{
+    sg_lock();
+    released[device]++;
+    sg_unlock();
+}
+
 static sg_verdict apply(const rule *r, const char *name, int *error_out)
 {
     sg_log("%s: injected", name);
@@ -198,6 +222,11 @@ static sg_verdict apply(const rule *r, const char *name, int *error_out)
         sg_device_lose(sg_current_device());
         *error_out = -1;
         return SG_GO;
+    }
+    if (r->act == ACT_WAIT) {
+        wait_for_release(sg_current_device());
+        *error_out = -1;
+        return SG_FAIL;
     }
     sg_unlock();
     for (;;) {

@@ -191,6 +191,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     sg_lock();
     result = sn_comm_check(comm, call);
     if (result == ncclSuccess) {
+        sg_fault_release(comm->device);
         if (comm->clique != NULL)
             atomic_store(&comm->clique->ctl->member[comm->rank].gone, 1);
         drop_job(comm);

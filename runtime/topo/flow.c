@@ -132,6 +132,32 @@ static tutti_status prepare_nets(tt_walk *w)
     return TUTTI_OK;
 }
 
+/* Ties stay in the order of numbers from the GPU's own on. */
+static tutti_status prepare_order(tt_walk *w)
+{
+    int n = w->wires->n_gpus;
+
+    TT_TRY(tt_calloc((size_t)n * (size_t)n, sizeof *w->order, &w->order));
+    for (int gpu = 0; gpu < n; gpu++) {
+        int16_t *order = &w->order[gpu * n];
+        int count = 0;
+
+        for (int i = 1; i < n; i++) {
+            int other = (gpu + i) % n, at = count;
+
+            if (w->ways->gpu_gpu[gpu * n + other].hops == 0)
+                continue;
+            for (; at > 0 && tt_walk_order(w, gpu, other, order[at - 1]) < 0; at--)
+                order[at] = order[at - 1];
+            order[at] = (int16_t)other;
+            count++;
+        }
+        for (; count < n; count++)
+            order[count] = -1;
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tt_walk_prepare(tt_walk *w)
 {
     const tt_wires *x = w->wires;
@@ -142,6 +168,7 @@ tutti_status tt_walk_prepare(tt_walk *w)
     TT_TRY(tt_calloc(ends * ends, sizeof *w->flows, &w->flows));
     TT_TRY(tt_calloc((size_t)x->n_wires, sizeof(float), &w->left));
     TT_TRY(prepare_nets(w));
+    TT_TRY(prepare_order(w));
     for (int i = 0; i < x->n_wires; i++)
         w->left[i] = x->wires[i].gbps;
     for (int from = 0; from < w->ends; from++)
@@ -162,6 +189,7 @@ void tt_walk_clear(tt_walk *w)
     free(w->left);
     free(w->net_left);
     free(w->rail);
+    free(w->order);
     free(w->nets);
 }
 

@@ -29,25 +29,26 @@ static int node_count(const tt_walk *w)
     return w->wires->n_gpus;
 }
 
+static bool may_visit(const tt_walk *w, int from, int gpu)
+{
+    return w->ways->gpu_gpu[from * node_count(w) + gpu].hops != 0 &&
+           (w->visited[gpu] >> w->now.n & 1) == 0;
+}
+
 /* How good a next GPU is; whole numbers, as NCCL compares them. */
 typedef struct score {
     int gpu;
-    int intra_hops, intra_gbps;
-    int inter_hops, inter_pcie, inter_gbps;
+    int hops, pcie, gbps;
 } score;
 
 /* a before b? */
 static bool before(const score *a, const score *b)
 {
-    if (a->inter_gbps != b->inter_gbps)
-        return a->inter_gbps > b->inter_gbps;
-    if (a->inter_pcie != b->inter_pcie)
-        return a->inter_pcie > b->inter_pcie;
-    if (a->inter_hops != b->inter_hops)
-        return a->inter_hops < b->inter_hops;
-    if (a->intra_gbps != b->intra_gbps)
-        return a->intra_gbps > b->intra_gbps;
-    return a->intra_hops < b->intra_hops;
+    if (a->gbps != b->gbps)
+        return a->gbps > b->gbps;
+    if (a->pcie != b->pcie)
+        return a->pcie > b->pcie;
+    return a->hops < b->hops;
 }
 
 /* Into its place among those sorted; of equal ones the first stays first. */
@@ -72,54 +73,45 @@ static int slot_left(const tt_walk *w, int gpu)
     return -1;
 }
 
-static int score_all(const tt_walk *w, int gpu, bool by_net, score *scores)
+/* Those near the net that the channel came by first; among equals, as they were. */
+static void sort_by_net(const tt_walk *w, int *next, int count)
 {
-    int n = node_count(w), count = 0;
-    uint64_t bit = UINT64_C(1) << w->now.n;
+    const tt_way *from_net = &w->ways->net_gpu[w->now.net[w->now.n][0] * node_count(w)];
+    score scores[TT_TOPO_MAX_GPUS];
 
-    for (int i = 1; i < n; i++) {
-        int g = (gpu + i) % n;
-        const tt_way *way = &w->ways->gpu_gpu[gpu * n + g];
-        score s = {.gpu = g, .intra_hops = way->hops, .intra_gbps = (int)way->gbps};
+    for (int i = 0; i < count; i++) {
+        const tt_way *net = &from_net[next[i]];
+        score s = {next[i], net->hops, slot_left(w, next[i]), (int)net->gbps};
 
-        if (way->hops == 0 || (w->visited[g] & bit) != 0)
-            continue;
-        if (by_net) {
-            const tt_way *net = &w->ways->net_gpu[w->now.net[w->now.n][0] * n + g];
-
-            s.inter_hops = net->hops;
-            s.inter_pcie = slot_left(w, g);
-            s.inter_gbps = (int)net->gbps;
-        }
-        insert(scores, count++, s);
+        insert(scores, i, s);
     }
-    return count;
+    for (int i = 0; i < count; i++)
+        next[i] = scores[i].gpu;
+}
+
+static void turn_around(int *next, int count)
+{
+    for (int i = 0; i < count / 2; i++) {
+        int other = next[count - 1 - i];
+
+        next[count - 1 - i] = next[i];
+        next[i] = other;
+    }
 }
 
 /* Behind switches a GPU should talk to few peers: only its neighbours in number are tried. */
-static int neighbours(const tt_walk *w, int gpu, int *next, int count)
+static int neighbours(const tt_walk *w, int gpu, int *next)
 {
-    int n = node_count(w), prior = (gpu - 1 + n) % n, behind = (gpu + 1) % n;
-    int first[2] = {behind, prior}, wanted = w->now.shape == TT_SHAPE_TREE ? 1 : 2, found = 0;
+    int n = node_count(w), prior = (gpu - 1 + n) % n, behind = (gpu + 1) % n, found = 0;
+    bool balanced = w->now.shape == TT_SHAPE_BALANCED_TREE;
+    int one = balanced ? behind : prior, two = balanced ? prior : behind;
 
-    if (w->now.shape == TT_SHAPE_BALANCED_TREE) {
-        first[0] = prior;
-        first[1] = behind;
-    }
-    if (prior == behind && wanted == 2)
-        wanted = 1;
-    for (int k = 0; k < wanted; k++) {
-        int at = 0;
-
-        while (at < count && next[at] != first[k])
-            at++;
-        if (at == count)
-            continue;
-        for (; at > 0; at--)
-            next[at] = next[at - 1];
-        next[0] = first[k];
-        found++;
-    }
+    if (w->now.shape == TT_SHAPE_TREE || prior == behind)
+        one = two = behind;
+    if (may_visit(w, gpu, one))
+        next[found++] = one;
+    if (two != one && may_visit(w, gpu, two))
+        next[found++] = two;
     return found;
 }
 
@@ -127,16 +119,23 @@ static int neighbours(const tt_walk *w, int gpu, int *next, int count)
  * near; -1 it must not be used up yet. */
 static int sort_next(const tt_walk *w, int gpu, int by_net, int *next)
 {
-    score scores[TT_TOPO_MAX_GPUS];
-    int count = score_all(w, gpu, by_net != 0, scores);
+    const int16_t *list = &w->order[gpu * node_count(w)];
+    int count = 0;
     bool equal = true;
 
+    if (w->wires->nvs >= 0)
+        return neighbours(w, gpu, next);
+    for (int i = 0; i < node_count(w) && list[i] >= 0; i++)
+        if ((w->visited[list[i]] >> w->now.n & 1) == 0)
+            next[count++] = list[i];
+    if (by_net == 0)
+        return count;
     for (int i = 1; i < count; i++)
-        equal = equal && scores[i].intra_gbps == scores[0].intra_gbps &&
-                scores[i].intra_hops == scores[0].intra_hops;
-    for (int i = 0; i < count; i++)
-        next[i] = scores[by_net == -1 && equal ? count - 1 - i : i].gpu;
-    return w->wires->nvs >= 0 ? neighbours(w, gpu, next, count) : count;
+        equal = equal && tt_walk_order(w, gpu, next[i], next[0]) == 0;
+    sort_by_net(w, next, count);
+    if (by_net == -1 && equal)
+        turn_around(next, count);
+    return count;
 }
 
 /* Is `now` to be kept in place of the best so far? */

@@ -55,6 +55,7 @@ typedef struct tt_walk {
     tt_flow_wire *flow_wires;
     size_t n_flow_wires, cap_flow_wires;
     int ends;
+    int16_t *order; /* of each GPU: the others, those with the best way first; -1: no more */
     float *left; /* GB/s left on each wire */
     float *net_left; /* on each net */
     int32_t *rail; /* of each net: the first one of its rail */
@@ -65,6 +66,16 @@ typedef struct tt_walk {
     tt_channels now;
     tt_channels *best;
 } tt_walk;
+
+/* Below 0: the way from `gpu` to `one` is better than to `two`, in whole numbers as NCCL compares.
+ */
+static inline int tt_walk_order(const tt_walk *walk, int gpu, int one, int two)
+{
+    const tt_way *a = &walk->ways->gpu_gpu[gpu * walk->wires->n_gpus + one];
+    const tt_way *b = &walk->ways->gpu_gpu[gpu * walk->wires->n_gpus + two];
+
+    return (int)a->gbps != (int)b->gbps ? (int)b->gbps - (int)a->gbps : a->hops - b->hops;
+}
 
 /* Lists the wires of all ways; walk->wires and ways are set. */
 tutti_status tt_walk_prepare(tt_walk *walk);

@@ -33,7 +33,7 @@ typedef struct builder {
 
 static int add_node(builder *b, tt_node_kind kind, int index)
 {
-    b->nodes[b->n_nodes] = (tt_node){0, 0, index, (uint8_t)kind};
+    b->nodes[b->n_nodes] = (tt_node){.index = index, .kind = (uint8_t)kind};
     b->parent[b->n_nodes] = -1;
     return b->n_nodes++;
 }
@@ -302,6 +302,9 @@ static tutti_status lay_flat(builder *b, tt_wires *w)
     for (int i = 0; i < b->n_nodes; i++) {
         b->nodes[i].first = at;
         b->nodes[i].n = (int32_t)b->lists[i].n;
+        for (size_t l = 0; l < b->lists[i].n; l++)
+            b->nodes[i].n_sys =
+                (uint16_t)(b->nodes[i].n_sys + (b->lists[i].wires[l].type == TT_W_SYS));
         if (b->lists[i].n != 0)
             memcpy(&w->wires[at], b->lists[i].wires, b->lists[i].n * sizeof *w->wires);
         at += b->nodes[i].n;
@@ -395,7 +398,14 @@ static bool may_pass(const tt_wires *w, int base, int node, const tt_wire *wire,
     return nvb && wire->type == TT_W_NVL && w->nodes[wire->to].kind == TT_N_GPU && hops <= 1;
 }
 
-/* Breadth first: fewer hops win, among equal hops more bandwidth. queue holds two layers. */
+static bool came_from_domain(const tt_wires *w, const tt_route *here)
+{
+    return here->wire >= 0 && w->wires[here->wire].type == TT_W_SYS;
+}
+
+/* Breadth first: fewer hops win, among equal hops more bandwidth. queue holds two layers. Domains
+ * are all joined to each other, so from one that was reached from another no domain is new: with
+ * hundreds of them their wires would be most of the search. */
 static void search_from(const tt_wires *w, int base, bool nvb, int32_t *queue, int32_t *seen)
 {
     tt_route *route = &w->routes[(size_t)base * (size_t)w->n_nodes];
@@ -415,12 +425,17 @@ static void search_from(const tt_wires *w, int base, bool nvb, int32_t *queue, i
         for (int k = 0; k < n; k++) {
             int node = layer[k];
             tt_route here = route[node];
+            bool no_domain = came_from_domain(w, &here);
 
             for (int l = w->nodes[node].first; l < w->nodes[node].first + w->nodes[node].n; l++) {
                 const tt_wire *wire = &w->wires[l];
                 tt_route *far = &route[wire->to];
                 float gbps = here.gbps < wire->gbps ? here.gbps : wire->gbps;
 
+                if (no_domain && wire->type == TT_W_SYS) {
+                    l += w->nodes[node].n_sys - 1;
+                    continue;
+                }
                 if (wire->back < 0 || !may_pass(w, base, node, wire, here.hops, nvb) ||
                     (far->gbps != 0 && far->hops <= here.hops) || far->gbps >= gbps)
                     continue;

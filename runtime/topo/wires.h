@@ -37,6 +37,7 @@ typedef struct tt_node {
     int32_t first, n; /* its wires, in the order in which they are tried */
     int32_t index; /* of the machine's list of the kind */
     uint8_t kind; /* tt_node_kind */
+    uint16_t n_sys; /* wires from domain to domain, which follow each other: they are as fast */
 } tt_node;
 
 /* The way from a node to a base: the first wire of it, then the way of that wire's far end. */

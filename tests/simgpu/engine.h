@@ -159,6 +159,8 @@ typedef struct sg_gpu {
     bool nvswitch; /* the links go to switches; else the k-th link goes to GPU link_peer[k] */
     int link_peer[18];
     int pcie_switch; /* GPUs with the same number share a PCIe switch */
+    unsigned c2c_links, c2c_mbps; /* to the processor; MB/s of one */
+    unsigned cluster, clique; /* the NVLink domain beyond the host; 0: none */
 } sg_gpu;
 
 SG_API int sg_machine_count(void); /* all GPUs of the machine (MIG parents, no instances) */

@@ -81,6 +81,14 @@ static bool share_switch(const tutti_topo *topo, const gpu *a, const gpu *b)
     return false;
 }
 
+/* The NVLink domain that the host is in, as a number; 0: in none. */
+static unsigned cluster_of(const tutti_topo *topo)
+{
+    unsigned number;
+    memcpy(&number, topo->hosts[0].cluster, sizeof(number));
+    return number;
+}
+
 static void print_gpu(FILE *f, const tutti_topo *topo, const gpu *gpus, int n, int at)
 {
     const gpu *g = &gpus[at];
@@ -105,11 +113,13 @@ static void print_gpu(FILE *f, const tutti_topo *topo, const gpu *gpus, int n, i
     }
     fprintf(f,
             "gpu bus=%s numa=%d sm=%d sms=%d mem=%llu nvlinks=%d nvlink=%d nvswitch=%d switch=%d "
-            "links=%s name=NVIDIA %s\n",
+            "links=%s c2c=%ux%u fabric=%u:%u name=NVIDIA %s\n",
             g->info.busid, g->info.numa, g->info.sm, generations[gen].processors,
             (unsigned long long)g->info.memory, fabric ? g->info.nvlinks : used,
             generations[gen].nvlink, fabric, group, used > 0 && !fabric ? links : "-",
-            g->info.name[0] != '\0' ? g->info.name : "GPU");
+            tt_topo_machine_of(topo, 0)->gpus[g->topo].c2c_links,
+            tt_topo_machine_of(topo, 0)->gpus[g->topo].c2c_mbps, cluster_of(topo),
+            topo->hosts[0].clique, g->info.name[0] != '\0' ? g->info.name : "GPU");
 }
 
 static int print_machine(FILE *f, const char *text)

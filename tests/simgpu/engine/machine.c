@@ -184,10 +184,10 @@ static void read_gpu(sg_gpu *gpu, const char *line, const char *path)
     memset(gpu, 0, sizeof(*gpu));
     if (sscanf(line,
                "gpu bus=%x:%x:%x.%*x numa=%d sm=%d sms=%d mem=%llu nvlinks=%d nvlink=%d "
-               "nvswitch=%d switch=%d links=%127s name=%63[^\n]",
+               "nvswitch=%d switch=%d links=%127s c2c=%ux%u fabric=%u:%u name=%63[^\n]",
                &gpu->pci_domain, &gpu->pci_bus, &gpu->pci_device, &gpu->numa, &sm, &gpu->sm_count,
                &memory, &gpu->nvlinks, &gpu->nvlink_version, &is_switch, &gpu->pcie_switch, links,
-               gpu->name) != 13) {
+               &gpu->c2c_links, &gpu->c2c_mbps, &gpu->cluster, &gpu->clique, gpu->name) != 17) {
         sg_fatal("setting", "SIMGPU_MACHINE: %s has a line that is none: %s", path, line);
     }
     gpu->cc_major = sm / 10;

@@ -156,6 +156,15 @@ static void field(nvmlDevice_t device, nvmlFieldValue_t *v)
         v->value.uiVal = (unsigned)device->gpu.nvlink_version;
         break;
     case NVML_FI_DEV_C2C_LINK_COUNT:
+        v->value.uiVal = device->gpu.c2c_links;
+        break;
+    case NVML_FI_DEV_C2C_LINK_GET_STATUS:
+    case NVML_FI_DEV_C2C_LINK_GET_MAX_BW:
+        if (v->scopeId >= device->gpu.c2c_links)
+            v->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+        v->value.uiVal = v->fieldId == NVML_FI_DEV_C2C_LINK_GET_STATUS
+                             ? nv_setting("c2c", device->physical, (int)v->scopeId, 1) != 0
+                             : device->gpu.c2c_mbps;
         break;
     default:
         v->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
@@ -178,9 +187,9 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t
     NV_BEGIN(device);
     NV_NEED(info);
     memset(info, 0, sizeof(*info));
-    long cluster = nv_setting("cluster", device->physical, -1, 0);
+    long cluster = nv_setting("cluster", device->physical, -1, (long)device->gpu.cluster);
     info->state = (unsigned char)nv_setting("fabric", device->physical, -1, cluster != 0 ? 3 : 0);
-    info->cliqueId = (unsigned)nv_setting("clique", device->physical, -1, 0);
+    info->cliqueId = (unsigned)nv_setting("clique", device->physical, -1, (long)device->gpu.clique);
     memcpy(info->clusterUuid, &cluster, sizeof(cluster));
     return NVML_SUCCESS;
 }

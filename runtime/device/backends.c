@@ -178,3 +178,14 @@ tutti_status tt_device_select(tutti_backend wanted, const tt_device_ops **ops_ou
 {
     return tt_device_select_at("", wanted, ops_out, note_out, note_cap);
 }
+
+int tt_device_list(char (*pci_out)[TT_DEVICE_ID_MAX], int cap)
+{
+    const tt_device_ops *ops;
+    char note[512];
+
+    if (tt_device_select(TUTTI_BACKEND_AUTO, &ops, note, sizeof note) != TUTTI_OK ||
+        ops->list == NULL)
+        return 0;
+    return ops->list(pci_out, cap);
+}

@@ -386,6 +386,7 @@ const tt_device_ops tt_device_cuda = {
     .ordinal = cuda_ordinal,
     .identity = cuda_identity,
     .pci = cuda_pci,
+    .list = tt_cuda_list,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
     .stream_check = cuda_stream_check,

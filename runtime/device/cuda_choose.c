@@ -36,6 +36,22 @@ tutti_status tt_cuda_probe(void)
     return error == cudaSuccess && count > 0 ? TUTTI_OK : no_gpu(error);
 }
 
+int tt_cuda_list(char (*pci_out)[TT_DEVICE_ID_MAX], int cap)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    count = count < cap ? count : cap;
+    for (int i = 0; i < count; i++)
+        if (cudaDeviceGetPCIBusId(pci_out[i], TT_DEVICE_ID_MAX, i) != cudaSuccess) {
+            (void)cudaGetLastError();
+            pci_out[i][0] = '\0';
+        }
+    return count;
+}
+
 tutti_status tt_cuda_describe(int ordinal, char pci_out[TT_CUDA_PCI_MAX],
                               char id_out[TT_DEVICE_ID_MAX])
 {

@@ -56,6 +56,7 @@ tutti_status tt_cuda_await_stream(tt_cuda *dev, cudaStream_t s);
 /* cuda_choose.c: the ordinal for a local rank, before any context exists. */
 tutti_status tt_cuda_choose(int local_rank, int local_size, int *ordinal_out);
 tutti_status tt_cuda_probe(void);
+int tt_cuda_list(char (*pci_out)[TT_DEVICE_ID_MAX], int cap);
 tutti_status tt_cuda_describe(int ordinal, char pci_out[TT_CUDA_PCI_MAX],
                               char id_out[TT_DEVICE_ID_MAX]);
 

@@ -51,6 +51,9 @@ typedef struct tt_device_ops {
     void (*identity)(const tt_device *dev, char id_out[TT_DEVICE_ID_MAX]);
     /* Its PCI bus id, as "0000:07:00.0"; NULL: it is no PCI device. */
     void (*pci)(const tt_device *dev, char pci_out[TT_DEVICE_ID_MAX]);
+    /* The bus ids of the devices that this process sees, in the order of their ordinals, at most
+     * cap; their number. Opens no context. NULL: they are no PCI devices. */
+    int (*list)(char (*pci_out)[TT_DEVICE_ID_MAX], int cap);
 
     tutti_status (*stream_create)(tt_device *dev, const char *name, int priority,
                                   tutti_stream *out);
@@ -118,6 +121,10 @@ tutti_status tt_device_select(tutti_backend wanted, const tt_device_ops **ops_ou
 /* The same for the machine whose /dev and /sys lie below `root` ("" for this one). */
 tutti_status tt_device_select_at(const char *root, tutti_backend wanted,
                                  const tt_device_ops **ops_out, char *note_out, size_t note_cap);
+
+/* The list of the backend that TUTTI_BACKEND or its absence chooses here. Starts CUDA's driver, so
+ * nothing is forked afterwards that uses CUDA. */
+int tt_device_list(char (*pci_out)[TT_DEVICE_ID_MAX], int cap);
 
 extern const tt_device_ops tt_device_host;
 extern const tt_device_ops tt_device_cuda; /* only in a build with CUDA */

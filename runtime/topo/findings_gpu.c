@@ -107,6 +107,18 @@ static void check_health(tt_check *c)
                  tt_some_gpus(c, &failed, text));
 }
 
+static void check_hidden_from_cuda(tt_check *c)
+{
+    tt_some hidden = {0};
+    char text[TT_SOME_TEXT];
+    for (int g = 0; g < c->m->n_gpus; g++)
+        if (c->m->gpus[g].cuda < 0)
+            tt_some_add(&hidden, g);
+    if (hidden.n > 0)
+        tt_found(c, "gpus-hidden", 0, "CUDA does not show %s to this process",
+                 tt_some_gpus(c, &hidden, text));
+}
+
 static void check_visible(tt_check *c)
 {
     const tt_machine *m = c->m;
@@ -128,23 +140,26 @@ static void check_visible(tt_check *c)
     else if (hidden > 0 && m->n_gpus > 0)
         tt_found(c, "gpus-hidden", 0, "%d of %d GPUs on the bus are visible here", m->n_gpus,
                  m->system.dgpu_nodes);
+    else if (m->system.cuda == TT_YES)
+        check_hidden_from_cuda(c);
 }
 
 static void check_numbers(tt_check *c)
 {
     const tt_machine *m = c->m;
-    tt_some moved = {0};
+    const tt_gpu *moved = NULL;
     int most = -1;
     for (int g = 0; g < m->n_gpus; g++) {
         const tt_gpu *gpu = &m->gpus[g];
-        if (gpu->cuda >= 0 && gpu->dev >= 0 && gpu->cuda != gpu->dev)
-            tt_some_add(&moved, g);
+        if (gpu->cuda >= 0 && gpu->dev >= 0 && gpu->cuda != gpu->dev &&
+            (moved == NULL || gpu->cuda < moved->cuda))
+            moved = gpu;
         most = gpu->dev > most ? gpu->dev : most;
     }
-    if (moved.n > 0)
+    if (moved != NULL)
         tt_found(c, "cuda-order", 0,
                  "CUDA numbers GPUs otherwise than nvidia-smi: its device %d is nvidia-smi's %d",
-                 m->gpus[moved.at[0]].cuda, m->gpus[moved.at[0]].dev);
+                 moved->cuda, moved->dev);
     if (most >= m->n_gpus && m->n_gpus > 0)
         tt_found(c, "gpu-gap", 0,
                  "%d GPUs are described, but their numbers go up to %d: some are missing",

@@ -230,12 +230,14 @@ static const tt_finding_kind kinds[] = {
      "containers it takes them for other hosts: no peer-to-peer, no shared memory.",
      "Show all GPUs of the host to every rank; tutti takes each rank's own by local index."},
     {"gpus-hidden", N, "some GPUs are not visible",
-     "A container or CUDA_VISIBLE_DEVICES leaves some out. Rings are built over the visible ones.",
+     "A container or CUDA_VISIBLE_DEVICES leaves some out; of CUDA_VISIBLE_DEVICES CUDA also "
+     "ignores "
+     "all that follows an entry it does not know. Rings are built over the visible ones.",
      "Nothing if it is meant."},
     {"cuda-order", N, "CUDA and nvidia-smi number GPUs differently",
-     "CUDA's default order is fastest first. An index that one tool prints means another GPU to "
-     "the "
-     "other.",
+     "CUDA's default order is fastest first, or that of CUDA_VISIBLE_DEVICES. An index that one "
+     "tool "
+     "prints means another GPU to the other.",
      "Go by bus id or UUID, or set CUDA_DEVICE_ORDER=PCI_BUS_ID."},
     {"gpu-gap", N, "a gap in the GPUs' numbers",
      "A number that is left out is a GPU that fell off the bus, is excluded, or was trimmed from "

@@ -195,8 +195,17 @@ static const char *p2p_text(int status)
     }
 }
 
-/* The driver refuses peer access where NCCL would use it. Thor says "not supported" of everything:
- * that alone is taken for not known. */
+/* The driver refuses peer access where NCCL would use it. Of a path by way of a GPU NCCL asks for
+ * both halves, which are pairs of their own. Thor says "not supported" of everything: that alone is
+ * taken for not known. */
+static bool is_refused(const tt_machine *m, int a, int b)
+{
+    int status = m->p2p[a * m->n_gpus + b], type = m->paths->raw_gpu_gpu[a * m->n_gpus + b].type;
+    if (status <= TT_P2P_OK || type > TUTTI_PATH_PXB || type == TUTTI_PATH_NVB)
+        return false;
+    return type > TUTTI_PATH_NVB || status != TT_P2P_NOT_SUPPORTED || m->gpus[a].sm < 110;
+}
+
 static void check_p2p(tt_check *c)
 {
     const tt_machine *m = c->m;
@@ -205,17 +214,14 @@ static void check_p2p(tt_check *c)
         return;
     for (int a = 0; a < m->n_gpus; a++)
         for (int b = a + 1; b < m->n_gpus; b++) {
-            int status = m->p2p[a * m->n_gpus + b];
-            int type = m->paths->raw_gpu_gpu[a * m->n_gpus + b].type;
-            if (status <= TT_P2P_OK || type > TUTTI_PATH_PXB)
+            if (!is_refused(m, a, b))
                 continue;
-            int kind = type > TUTTI_PATH_NVB, *n = kind == 0 ? &nvlink : &pcie;
-            if (kind == 0 && status == TT_P2P_NOT_SUPPORTED && c->m->gpus[a].sm >= 110)
-                continue;
+            int kind = m->paths->raw_gpu_gpu[a * m->n_gpus + b].type > TUTTI_PATH_NVB;
+            int *n = kind == 0 ? &nvlink : &pcie;
             if ((*n)++ == 0) {
                 first[kind][0] = a;
                 first[kind][1] = b;
-                first[kind][2] = status;
+                first[kind][2] = m->p2p[a * m->n_gpus + b];
             }
         }
     if (nvlink > 0)

@@ -399,3 +399,15 @@ tutti_status tt_topo_read_live(tutti_topo **topo_out)
     TT_TRY(tt_env_get_string(TT_ENV_TOPO_FSROOT, &root));
     return read_from(root, *root != 0, true, topo_out);
 }
+
+void tt_topo_add_cuda(tutti_topo *topo, const char *const *busids, int n)
+{
+    tt_machine *m = topo->machines[0];
+    tt_busid busid;
+
+    for (int i = n - 1; i >= 0; i--) /* of instances of one GPU the first */
+        for (int g = 0; g < m->n_gpus && tt_busid_parse(busids[i], &busid) == TUTTI_OK; g++)
+            if (m->gpus[g].pci >= 0 && m->pci[m->gpus[g].pci].busid == busid)
+                m->gpus[g].cuda = i;
+    m->system.cuda = n > 0 ? TT_YES : TT_NO;
+}

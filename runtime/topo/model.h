@@ -28,7 +28,6 @@ typedef enum tt_from {
                    */
     TT_FROM_FILE, /* the description that was read */
     TT_FROM_SYSFS,
-    TT_FROM_HWLOC,
     TT_FROM_NVML
 } tt_from;
 
@@ -215,6 +214,7 @@ typedef struct tt_system {
     uint8_t acs; /* tt_tri: redirects peer-to-peer traffic upward; unknown without root */
     uint8_t flat; /* tt_tri: GPUs sit on the root bus without a tree */
     uint8_t nvml; /* tt_tri: the library could be loaded */
+    uint8_t cuda; /* tt_tri: CUDA was asked for its numbers, and shows GPUs */
     uint8_t rdma, efa; /* tt_tri: such a device is on the bus */
     uint8_t
         dgpu_nodes; /* NVIDIA display-class PCI functions seen, whether or not NVML lists them */

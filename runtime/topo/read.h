@@ -27,6 +27,9 @@ tutti_status tt_topo_read_matrix(const char *name, const char *text, size_t byte
 /* Adds a `nvidia-smi topo -p2p` text's statuses to a topo of one machine with as many GPUs. */
 tutti_status tt_topo_add_p2p(tutti_topo *topo, const char *name, const char *text, size_t bytes);
 
+/* CUDA's numbers of the GPUs of a live topo: the i-th bus id is that of its device i. */
+void tt_topo_add_cuda(tutti_topo *topo, const char *const *busids, int n);
+
 /*
  * A name of the catalogue, optionally "xN" hosts of it and changes ("hgx-h100 x4 -nvlink:5"), or a
  * line of the grammar (runtime/topo/synthetic.c, docs/topology.md).
@@ -38,8 +41,8 @@ typedef struct tt_topo_catalogue {
 /* Entry i, NULL past the end. */
 const tt_topo_catalogue *tt_topo_catalogue_at(int i);
 
-/* The machine this process runs on: sysfs (under TUTTI_TOPO_FSROOT where set), hwloc, NVML. A
- * machine without any GPU is no error. */
+/* The machine this process runs on: sysfs (under TUTTI_TOPO_FSROOT where set) and NVML. A machine
+ * without any GPU is no error. */
 tutti_status tt_topo_read_live(tutti_topo **topo_out);
 /* A recorded machine: a directory with sys/ (and proc/cpuinfo) in it. No NVML is asked. */
 tutti_status tt_topo_read_root(const char *root, tutti_topo **topo_out);

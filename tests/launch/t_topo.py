@@ -76,7 +76,7 @@ class Topo(unittest.TestCase):
         page = topo_json("--machine", "dgx-a100", "--plan", "dp=2,tp=4")
         self.assertEqual(page["schema"], 1)
         self.assertEqual([g["index"] for g in page["gpus"]], list(range(8)))
-        self.assertEqual({"index", "busid", "dev", "sm", "numa", "name", "uuid", "memory", "pcie_gbps", "nvlinks", "nics"},
+        self.assertEqual({"index", "busid", "dev", "cuda", "sm", "numa", "name", "uuid", "memory", "pcie_gbps", "nvlinks", "nics"},
                          set(page["gpus"][0]))
         self.assertEqual(page["paths"]["gpu_gpu"][0][1], {"type": "NVL", "gbps": 240.0, "hops": 2})
         self.assertEqual((len(page["paths"]["gpu_nic"]), len(page["paths"]["gpu_nic"][0])), (8, 8))

@@ -2,7 +2,8 @@
 /*
  * A machine of the catalogue two ways: as described, and as the live reader finds it on a /sys made
  * from the description and the simulated NVML (SIMGPU_MACHINE) that shows its GPUs. Both must be
- * one model, and one page of `tutti topo --json`. t_topo_simulated MACHINE TUTTI
+ * one model, and one page of `tutti topo --json`: machine, findings and plan.
+ * t_topo_simulated TUTTI DESCRIPTION
  */
 #include <jansson.h>
 #include <math.h>
@@ -133,6 +134,20 @@ static void write_nics(const tt_machine *m)
     }
 }
 
+/* What Linux tells of a GPU whose memory is a node of its own: a node without processors. */
+static void write_memory_nodes(const tt_machine *m)
+{
+    char text[64], busid[TT_BUSID_TEXT];
+
+    for (int i = 0; i < m->n_gpus; i++)
+        if (m->gpus[i].c2c_links > 0) {
+            (void)snprintf(text, sizeof text, "Node: %d\nNUMA initialized: 1\n", m->n_numa + i);
+            put(text, "proc/driver/nvidia/gpus/%s/numa_status",
+                tt_busid_print(m->pci[m->gpus[i].pci].busid, busid));
+            put("\n", "sys/devices/system/node/node%d/cpulist", m->n_numa + i);
+        }
+}
+
 static void write_processors(const tt_machine *m)
 {
     static const char *const vendors[] = {"", "GenuineIntel", "AuthenticAMD", "CentaurHauls"};
@@ -175,6 +190,8 @@ static void compare(const tt_machine *a, const tt_machine *b)
     for (int i = 0; i < a->n_gpus; i++) {
         assert_true(a->pci[a->gpus[i].pci].busid == b->pci[b->gpus[i].pci].busid);
         assert_int_equal(a->gpus[i].sm, b->gpus[i].sm);
+        assert_int_equal(a->gpus[i].c2c_links, b->gpus[i].c2c_links);
+        assert_int_equal(a->gpus[i].c2c_mbps, b->gpus[i].c2c_mbps);
         assert_int_equal(a->numa[a->gpus[i].numa].id, b->numa[b->gpus[i].numa].id);
         for (int peer = -1; peer < a->n_gpus; peer++)
             assert_int_equal(links_to(a, i, peer), links_to(b, i, peer));
@@ -232,35 +249,70 @@ static bool alike(const json_t *a, const json_t *b)
 static void forget_names(json_t *machine)
 {
     size_t i;
-    json_t *gpu, *domain;
+    json_t *gpu, *domain, *rank;
 
     json_array_foreach(json_object_get(machine, "gpus"), i, gpu)
     {
         (void)json_object_del(gpu, "uuid");
         (void)json_object_del(gpu, "name");
         (void)json_object_del(gpu, "memory");
+        (void)json_object_del(gpu, "cuda");
     }
     json_array_foreach(json_object_get(machine, "numa"), i,
-                       domain) if (json_integer_value(json_object_get(domain, "id")) < 0)(void)
-        json_object_del(domain, "cpus");
+                       domain) if (json_integer_value(json_object_get(domain, "id")) < 0)
+    {
+        (void)json_object_del(domain, "cpus");
+        json_array_foreach(json_object_get(json_object_get(machine, "plan"), "ranks"), i, rank)
+        {
+            (void)json_object_del(rank, "cpus");
+            (void)json_object_del(rank, "cpus_why");
+        }
+        break;
+    }
+}
+
+/* Findings that follow from what only one of the two can know. */
+static bool one_sided(const char *id)
+{
+    static const char *const ids[] = {
+        "memory-node", /* Linux's number of the GPU's memory; a description has none */
+        "net-plugin", /* NCCL's plugin is tried on the machine at hand only */
+    };
+
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
+        if (strcmp(ids[i], id) == 0)
+            return true;
+    return false;
+}
+
+static void forget_findings(json_t *machine)
+{
+    json_t *list = json_object_get(machine, "findings");
+
+    for (size_t i = json_array_size(list); i-- > 0;)
+        if (one_sided(json_string_value(json_object_get(json_array_get(list, i), "id"))))
+            (void)json_array_remove(list, i);
 }
 
 static void same_pages(void)
 {
-    static const char *const members[] = {"gpus", "nics", "numa", "paths", "islands", "estimate"};
+    static const char *const members[] = {"gpus",    "nics",     "numa",     "paths",
+                                          "islands", "estimate", "findings", "plan"};
     char options[128];
     json_t *live = page(""), *described;
     int wrong = 0;
 
-    (void)snprintf(options, sizeof options, "--machine %s", machine_name);
+    (void)snprintf(options, sizeof options, "--machine '%s'", machine_name);
     described = page(options);
     forget_names(live);
     forget_names(described);
+    forget_findings(live);
+    forget_findings(described);
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
         const json_t *a = json_object_get(live, members[i]),
                      *b = json_object_get(described, members[i]);
         if (a == NULL || b == NULL || !alike(a, b)) {
-            print_error("%s differs: live %.300s\n described %.300s\n", members[i],
+            print_error("%s differs: live %.3000s\n described %.3000s\n", members[i],
                         json_dumps(a, JSON_COMPACT), json_dumps(b, JSON_COMPACT));
             wrong++;
         }
@@ -268,6 +320,53 @@ static void same_pages(void)
     json_decref(live);
     json_decref(described);
     assert_int_equal(wrong, 0);
+}
+
+static json_t *finding(const json_t *machine, const char *id)
+{
+    json_t *found;
+    size_t i;
+
+    json_array_foreach(json_object_get(machine, "findings"), i,
+                       found) if (strcmp(json_string_value(json_object_get(found, "id")), id) ==
+                                  0) return found;
+    return NULL;
+}
+
+/* CUDA's numbers: CUDA_VISIBLE_DEVICES turned around, and cut off by an entry that is no GPU. */
+static void check_cuda_numbers(int gpus)
+{
+    json_t *live;
+    char order[256] = "";
+
+    for (int i = gpus - 1; i >= 0; i--)
+        (void)snprintf(order + strlen(order), sizeof order - strlen(order), i > 0 ? "%d," : "%d",
+                       i);
+    assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", order, 1), 0);
+    live = page("");
+    for (int i = 0; i < gpus; i++) {
+        const json_t *gpu = json_array_get(json_object_get(live, "gpus"), (size_t)i);
+
+        assert_int_equal(json_integer_value(json_object_get(gpu, "dev")), i);
+        assert_int_equal(json_integer_value(json_object_get(gpu, "cuda")), gpus - 1 - i);
+    }
+    assert_non_null(finding(live, "cuda-order"));
+    assert_null(finding(live, "gpus-hidden"));
+    json_decref(live);
+
+    assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "0,99,1", 1), 0);
+    live = page("");
+    assert_null(finding(live, "cuda-order"));
+    assert_non_null(finding(live, "gpus-hidden"));
+    assert_true(
+        json_is_null(json_object_get(json_array_get(json_object_get(live, "gpus"), 1), "cuda")));
+    json_decref(live);
+
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+    live = page("");
+    assert_null(finding(live, "cuda-order"));
+    assert_null(finding(live, "gpus-hidden"));
+    json_decref(live);
 }
 
 static void one_model(void **state)
@@ -284,15 +383,21 @@ static void one_model(void **state)
     write_bus(m);
     write_nics(m);
     write_processors(m);
+    write_memory_nodes(m);
     assert_int_equal(setenv("TUTTI_TOPO_FSROOT", root, 1), 0);
     if (tutti_topo_open_live(&live) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
     same_pages();
+    if (strcmp(getenv("TUTTI_BACKEND"), "cuda") == 0)
+        check_cuda_numbers(m->n_gpus);
     (void)snprintf(command, sizeof command, "rm -rf '%s'", root);
     assert_int_equal(system(command), 0);
     if (live->machines[0]->system.nvml != TT_YES)
         fail_msg("no simulated NVML was found");
     compare(m, live->machines[0]);
+    assert_memory_equal(described->hosts[0].cluster, live->hosts[0].cluster,
+                        sizeof live->hosts[0].cluster);
+    assert_int_equal(described->hosts[0].clique, live->hosts[0].clique);
     tutti_topo_close(described);
     tutti_topo_close(live);
 }
@@ -303,7 +408,7 @@ int main(int argc, char **argv)
 
     if (argc != 3)
         return 2;
-    machine_name = argv[1];
-    tutti = argv[2];
+    tutti = argv[1];
+    machine_name = argv[2];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

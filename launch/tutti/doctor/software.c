@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../topo/plugin.h"
+#include "../topo/here.h"
 #include "doctor.h"
 #include "topo/findings.h"
 #include "topo/read.h"
@@ -134,7 +134,7 @@ void check_topology(report *r)
 {
     tutti_topo *topo = NULL;
     tt_findings found = {0};
-    if (tt_topo_read_live(&topo) != TUTTI_OK) {
+    if (read_here(&topo) != TUTTI_OK) {
         say(r, SAID_NOTE, "topology", "", "not known: %s", tutti_last_error());
         return;
     }

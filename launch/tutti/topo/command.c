@@ -7,6 +7,7 @@
 
 #include "core/mem.h"
 #include "../commands.h"
+#include "here.h"
 #include "topo/read.h"
 #include "view.h"
 
@@ -162,7 +163,7 @@ static tutti_status read_one(const options *opts, tutti_topo **topo)
     if (opts->machine != NULL)
         return tt_topo_read_synthetic(opts->machine, topo);
     if (opts->file == NULL)
-        return tt_topo_read_live(topo);
+        return read_here(topo);
     TT_TRY(tt_topo_read_file(opts->file, topo));
     return opts->p2p != NULL ? read_p2p(*topo, opts->p2p) : TUTTI_OK;
 }

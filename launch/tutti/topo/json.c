@@ -64,12 +64,14 @@ static json_t *gpu_json(const tt_machine *m, int g)
     for (int l = 0; l < m->n_nvlinks; l++)
         if (m->nvlinks[l].gpu == g && first_to_peer(m, l))
             json_array_append_new(links, links_json(m, l));
-    return json_pack("{s:i, s:o, s:i, s:i, s:i, s:o, s:o, s:I, s:o, s:o, s:o}", "index", g, "busid",
-                     busid_of(m, gpu->pci), "dev", (int)gpu->dev, "sm", (int)gpu->sm, "numa",
-                     gpu->numa >= 0 ? m->numa[gpu->numa].id : -1, "name", text_or_null(gpu->name),
-                     "uuid", text_or_null(gpu->uuid), "memory", (json_int_t)gpu->memory,
-                     "pcie_gbps", gpu->pci >= 0 ? real((double)m->pci[gpu->pci].gbps) : json_null(),
-                     "nvlinks", links, "nics", nics);
+    return json_pack("{s:i, s:o, s:i, s:o, s:i, s:i, s:o, s:o, s:I, s:o, s:o, s:o}", "index", g,
+                     "busid", busid_of(m, gpu->pci), "dev", (int)gpu->dev, "cuda",
+                     gpu->cuda >= 0 ? json_integer(gpu->cuda) : json_null(), "sm", (int)gpu->sm,
+                     "numa", gpu->numa >= 0 ? m->numa[gpu->numa].id : -1, "name",
+                     text_or_null(gpu->name), "uuid", text_or_null(gpu->uuid), "memory",
+                     (json_int_t)gpu->memory, "pcie_gbps",
+                     gpu->pci >= 0 ? real((double)m->pci[gpu->pci].gbps) : json_null(), "nvlinks",
+                     links, "nics", nics);
 }
 
 static json_t *nic_json(const tt_machine *m, int k)

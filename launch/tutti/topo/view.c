@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "plugin.h"
+#include "here.h"
 
 static const char *from_environment(void *arg, const char *name)
 {

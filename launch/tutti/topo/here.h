@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the findings take from outside the model: NCCL's network plugin. */
-#ifndef TUTTI_TOPO_PLUGIN_H
-#define TUTTI_TOPO_PLUGIN_H
+/* This machine, with what the model does not look for itself: CUDA's numbers, NCCL's network
+ * plugin. */
+#ifndef TUTTI_TOPO_HERE_H
+#define TUTTI_TOPO_HERE_H
 
 #include "topo/findings.h"
 
+/* The live machine, GPUs with CUDA's numbers unless TUTTI_BACKEND=host. */
+tutti_status read_here(tutti_topo **topo);
 /* Whether the plugin that NCCL would take can be loaded here (its constructors run). */
 tt_tri net_plugin_loads(void);
 /* For tt_findings_make. The plugin is tried only on this machine, and where it has an EFA device.

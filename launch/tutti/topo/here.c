@@ -4,7 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin.h"
+#include "device/device.h"
+#include "here.h"
+#include "topo/read.h"
+
+tutti_status read_here(tutti_topo **topo)
+{
+    char busid[TT_TOPO_MAX_GPUS][TT_DEVICE_ID_MAX];
+    const char *busids[TT_TOPO_MAX_GPUS];
+    TT_TRY(tt_topo_read_live(topo));
+    int n = tutti_topo_gpu_count(*topo) > 0 ? tt_device_list(busid, TT_TOPO_MAX_GPUS) : 0;
+    for (int i = 0; i < n; i++)
+        busids[i] = busid[i];
+    tt_topo_add_cuda(*topo, busids, n);
+    return TUTTI_OK;
+}
 
 static bool loads(const char *name)
 {

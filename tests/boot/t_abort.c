@@ -91,8 +91,6 @@ static void aborts_end_the_process(void **state)
     assert_non_null(strstr(output, "tutti_step(r->ctx, -3, &todo): tutti_step: step -3"));
 }
 
-static _Atomic int ready;
-
 static void finalize_failed(tt_rank *r)
 {
     tutti_init_opts opts = TUTTI_INIT_OPTS_INIT;
@@ -100,9 +98,7 @@ static void finalize_failed(tt_rank *r)
     opts.threads = r->threads;
     opts.rank = r->rank;
     TT_EXPECT_OK(r, tutti_init(&opts, &ctx));
-    atomic_fetch_add(&ready, 1);
-    while (atomic_load(&ready) < r->size) /* a failure must not reach a rank in tutti_init */
-        tt_sleep_ns(100000);
+    tt_all_here(r); /* a failure must not reach a rank in tutti_init */
     if (r->rank == 0)
         tt_ctx_fail(ctx, tt_fail(TUTTI_ERR_DEVICE, "the fan has stopped"));
     while (r->rank == 1 && tutti_ctx_error(ctx, NULL, 0) == TUTTI_OK)

@@ -46,6 +46,7 @@ static void body(tt_rank *r)
     TT_EXPECT_OK(r, tutti_comm_split(r->comm, 0, 0, NULL, &t.comm));
     for (int i = 1; i < 3; i++)
         TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "s", 0, &streams[i]));
+    tt_all_here(r); /* the failure meets the work, not the calls above */
     tutti_status status =
         work(r, s, &t, lanes, streams, r->rank == bad ? s->seed / 8 % 60 : UINT64_MAX);
     if (r->rank == bad) {

@@ -25,6 +25,7 @@ typedef struct tt_rank {
     tutti_ctx *ctx; /* NULL where the body makes it itself (tt_threads_run) */
     tutti_comm *comm; /* the world */
     tutti_threads *threads;
+    struct tt_meeting *meeting;
     void *arg;
     bool failed;
     char message[1024];
@@ -51,6 +52,11 @@ const char *tt_threads_run(int n, const char *nodes, tt_body body, void *arg);
 /* The same with `wrap` (may be NULL) called around the body. */
 typedef void (*tt_wrap)(tt_rank *r, tt_body body);
 const char *tt_threads_wrapped(int n, const char *nodes, tt_body body, void *arg, tt_wrap wrap);
+
+/* Returns when every rank whose body still runs is here. A barrier of the library does not do
+ * before a failure on purpose: the news of it may come to a rank that is not quite out of the
+ * barrier. */
+void tt_all_here(tt_rank *r);
 
 #define TT_ASSERT_RANKS(n, nodes, body, arg)                                                       \
     assert_string_equal(tt_ranks_run((n), (nodes), (body), (arg)), "")

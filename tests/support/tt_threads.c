@@ -34,10 +34,45 @@ static void play_host(const char *nodes, int rank)
         play(node_of(nodes, rank));
 }
 
+typedef struct tt_meeting {
+    pthread_mutex_t lock;
+    pthread_cond_t next_round;
+    int size, here, gone, round;
+} tt_meeting;
+
+static void meeting_is_over(tt_meeting *m)
+{
+    m->here = 0;
+    m->round++;
+    pthread_cond_broadcast(&m->next_round);
+}
+
+void tt_all_here(tt_rank *r)
+{
+    tt_meeting *m = r->meeting;
+    pthread_mutex_lock(&m->lock);
+    int round = m->round;
+    if (++m->here + m->gone == m->size)
+        meeting_is_over(m);
+    while (m->round == round)
+        pthread_cond_wait(&m->next_round, &m->lock);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void meeting_leave(tt_meeting *m)
+{
+    pthread_mutex_lock(&m->lock);
+    m->gone++;
+    if (m->here > 0 && m->here + m->gone == m->size)
+        meeting_is_over(m);
+    pthread_mutex_unlock(&m->lock);
+}
+
 typedef struct job {
     tt_body body;
     tt_wrap wrap;
     const char *nodes;
+    tt_meeting meeting;
     tt_rank rank[MAX_RANKS];
 } job;
 
@@ -67,6 +102,7 @@ static void *rank_main(void *arg)
         s->job->wrap(s->rank, s->job->body);
     else
         s->job->body(s->rank);
+    meeting_leave(&s->job->meeting);
     return NULL;
 }
 
@@ -89,8 +125,10 @@ const char *tt_threads_wrapped(int n, const char *nodes, tt_body body, void *arg
     j->body = body;
     j->wrap = wrap;
     j->nodes = nodes;
+    j->meeting = (tt_meeting){PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, .size = n};
     for (int i = 0; i < n; i++) {
-        j->rank[i] = (tt_rank){.rank = i, .size = n, .threads = threads, .arg = arg};
+        j->rank[i] =
+            (tt_rank){.rank = i, .size = n, .threads = threads, .meeting = &j->meeting, .arg = arg};
         starts[i] = (start){j, &j->rank[i]};
         if (pthread_create(&thread[i], NULL, rank_main, &starts[i]) != 0)
             abort();

@@ -276,7 +276,7 @@ static void stuck(void)
         tt_sleep_ns(60000000000);
     CHECK(tt_barrier(&ctx->world, "meeting") == TUTTI_ERR_TIMEOUT);
     snprintf(want, sizeof want, "meeting: rank %d (", ctx->world.size - 1);
-    CHECK(strstr(tutti_last_error(), want) == tutti_last_error());
+    CHECK(strstr(tutti_last_error(), want) != NULL); /* behind the name of who said it first */
     tt_sleep_ns(1000000000);
     tutti_abort(ctx, 42, "as expected");
 }

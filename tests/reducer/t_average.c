@@ -145,11 +145,26 @@ static void an_abandoned_step_leaves_nothing(void **state)
     TT_ASSERT_RANKS(4, "2x2", abandon_body, NULL);
 }
 
-static void pause_fn(void *arg)
+static _Atomic int waiting; /* streams that are about to wait for rank 0's gradients */
+
+static void tell(void *arg)
 {
     (void)arg;
-    struct timespec t = {0, 20000000};
+    waiting++;
+}
+
+static void nap(void)
+{
+    struct timespec t = {0, 1000000};
     nanosleep(&t, NULL);
+}
+
+/* Until all the others wait, and a while more. */
+static void come_late(void *arg)
+{
+    const tt_rank *r = arg;
+    for (int naps = 0; naps < 50; naps += waiting == r->size - 1)
+        nap();
 }
 
 static void stats_body(tt_rank *r)
@@ -182,9 +197,11 @@ static void stats_body(tt_rank *r)
     TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "main", 0, &stream));
     TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, stream));
     if (r->rank == 0)
-        TT_EXPECT_OK(r, tutti_stream_call(r->ctx, stream, pause_fn, NULL));
+        TT_EXPECT_OK(r, tutti_stream_call(r->ctx, stream, come_late, r));
     for (int id = 0; id < TENSORS; id++)
         TT_EXPECT_OK(r, tutti_reducer_ready(red, &id, 1, stream));
+    if (r->rank != 0)
+        TT_EXPECT_OK(r, tutti_stream_call(r->ctx, stream, tell, NULL));
     TT_EXPECT_OK(r, tutti_reducer_wait(red, stream));
     TT_EXPECT_OK(r, tutti_stream_sync(r->ctx, stream));
     TT_EXPECT_OK(r, tutti_reducer_stats_get(red, &stats));
@@ -198,6 +215,7 @@ static void figures_are_plausible(void **state)
 {
     (void)state;
     TT_ASSERT_RANKS(2, NULL, stats_body, NULL);
+    waiting = 0;
     TT_ASSERT_RANKS(4, "2x2", stats_body, NULL);
 }
 
@@ -213,7 +231,8 @@ typedef struct ahead {
 static void late_backward(void *arg)
 {
     ahead *a = arg;
-    pause_fn(NULL);
+    for (int naps = 0; naps < 20; naps++)
+        nap();
     for (int id = 0; id < TENSORS; id++) {
         float *grad = tutti_reducer_grad(a->red, id);
         for (int i = 0; i < FLOATS; i++)

@@ -175,11 +175,18 @@ def children(pid):
         return []
 
 
+def name_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:  # it has ended
+        return ""
+
+
 def ranks_of(job, want):
     """The process ids of mpirun's ranks."""
     end = time.monotonic() + 60
     while job.poll() is None and time.monotonic() < end:
-        found = [p for p in children(job.pid) if b"gpt" in pathlib.Path(f"/proc/{p}/comm").read_bytes()]
+        found = [p for p in children(job.pid) if name_of(p) == "gpt"]
         if len(found) == want:
             return found
         time.sleep(0.005)

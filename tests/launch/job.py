@@ -62,7 +62,8 @@ class Job:
             [*prefix, f"{BIN}/tuttirun", *arguments], env=environment, stdin=stdin, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True)
         self.pid = self.process.pid
-        self.out = self.err = self.early = ""
+        self.early = {self.process.stdout: "", self.process.stderr: ""}  # read before the end
+        self.out = self.err = ""
 
     def path(self, name):
         return os.path.join(self.dir, name)
@@ -80,12 +81,18 @@ class Job:
             self.finish()
             raise AssertionError(f"the job ended before it wrote {names}:\n{self.out}{self.err}")
 
+    def wait_text(self, stream, text):
+        """Reads what the job prints there until `text` is in it. (readline would take more, out of communicate's sight.)"""
+        got = None
+        while got != b"" and text not in self.early[stream]:
+            got = os.read(stream.fileno(), 65536)
+            self.early[stream] += got.decode()
+
     def wait_line(self, text):
-        """Reads what the job prints up to a line with `text` in it."""
-        line = None
-        while line != "" and text not in (line or ""):
-            line = self.process.stdout.readline()
-            self.early += line
+        self.wait_text(self.process.stdout, text)
+
+    def wait_error(self, text):
+        self.wait_text(self.process.stderr, text)
 
     def signal(self, sig):
         os.kill(self.pid, sig)
@@ -101,7 +108,8 @@ class Job:
             self.process.kill()
             self.out, self.err = self.process.communicate()
             raise AssertionError(f"the job has not ended after {PATIENCE} s:\n{self.out}{self.err}") from None
-        self.out = self.early + self.out
+        self.out = self.early[self.process.stdout] + self.out
+        self.err = self.early[self.process.stderr] + self.err
         return self.process.returncode
 
     def left_behind(self):

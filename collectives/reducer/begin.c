@@ -76,13 +76,17 @@ static tutti_status check_begin(tutti_reducer *red, int micro, int n, tutti_stre
     return check_order(red, micro, n);
 }
 
-/* After the last step's all-reduces, whatever stream was given to its wait. */
-static tutti_status zero_gradients(tutti_reducer *red, tutti_stream stream)
+/* After the last step's all-reduces, whatever stream was given to its wait. The sums of means too:
+ * a rank that has joined gives neither gradients nor values, so `zeroed` is all that its buckets
+ * follow. */
+static tutti_status zero_step(tutti_reducer *red, tutti_stream stream)
 {
     const tt_device_ops *ops = red->ctx->dev_ops;
     tt_device *dev = red->ctx->dev;
+    int64_t *sums = red->sums + TT_EXACT_WORDS;
 
     TT_TRY(tt_red_wait_if(red, red->done, red->done_in, stream));
+    TT_TRY(ops->zero(dev, sums, TT_RED_SCALARS_MAX * TT_EXACT_WORDS * sizeof *sums, stream));
     if (red->arena_bytes > 0)
         TT_TRY(ops->zero(dev, red->arena, red->arena_bytes, stream));
     for (int b = 0; b < red->nbuckets; b++) {
@@ -118,8 +122,6 @@ static void begin_last_micro(tutti_reducer *red)
 
 tutti_status tt_red_begin_step(tutti_reducer *red, int n, tutti_stream stream)
 {
-    int64_t *sums = red->sums + TT_EXACT_WORDS;
-
     TT_TRY(tt_red_capture_begin(red, stream));
     red->micros = n;
     if (tt_red_folds(red))
@@ -127,9 +129,7 @@ tutti_status tt_red_begin_step(tutti_reducer *red, int n, tutti_stream stream)
     red->nmeans = 0;
     if (red->used != NULL)
         memset(red->used, 0, red->nparams);
-    TT_TRY(zero_gradients(red, stream));
-    return red->ctx->dev_ops->zero(red->ctx->dev, sums,
-                                   TT_RED_SCALARS_MAX * TT_EXACT_WORDS * sizeof *sums, stream);
+    return zero_step(red, stream);
 }
 
 void tt_red_begin_micro(tutti_reducer *red, int micro)

@@ -288,7 +288,7 @@ static tutti_status take_memory(tutti_reducer *red)
 
     if (red->arena_bytes > 0)
         TT_TRY(tutti_alloc(red->comm, red->arena_bytes, (void **)&red->arena));
-    if (red->ctx->check && red->wire == 0 && shadow_bytes > 0)
+    if (red->ctx->check && shadow_bytes > 0)
         TT_TRY(tutti_alloc(red->comm, shadow_bytes, (void **)&red->shadow));
     if (red->staging_bytes > 0)
         TT_TRY(tutti_alloc(red->comm, red->staging_bytes, (void **)&red->staging));

@@ -102,6 +102,21 @@ static tutti_status widen(tutti_reducer *red, const uint16_t *from, float *to, s
     return red->math->cast(red->ctx->dev, &cast, red->stream);
 }
 
+/* Where a gradient is reduced: its own place, or, in checked mode, beside it (move_away). */
+static float *reduced_at(const tutti_reducer *red, const tt_red_bucket *bucket,
+                         const tt_red_param *param)
+{
+    const char *grad = param->grad;
+
+    for (int i = 0; red->shadow != NULL && i < bucket->nruns; i++) {
+        const tt_red_run *run = &bucket->runs[i];
+        const char *from = run->ptr;
+        if (grad >= from && grad < from + run->count * sizeof(float))
+            return (float *)(void *)((char *)run->work + (grad - from));
+    }
+    return param->grad;
+}
+
 /* Of a sharded bucket this rank's part alone is there. */
 static tutti_status unpack(tutti_reducer *red, const tt_red_bucket *bucket)
 {
@@ -114,7 +129,8 @@ static tutti_status unpack(tutti_reducer *red, const tt_red_bucket *bucket)
         size_t at = param->index > first ? param->index : first;
         size_t to = tt_min_size(param->index + param->count, end);
         if (at < to)
-            TT_TRY(widen(red, from + at, (float *)param->grad + (at - param->index), to - at));
+            TT_TRY(widen(red, from + at, reduced_at(red, bucket, param) + (at - param->index),
+                         to - at));
     }
     return TUTTI_OK;
 }

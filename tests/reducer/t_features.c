@@ -399,6 +399,7 @@ static void early_body(tt_rank *r)
     const volatile float *grad;
     int last[2] = {4, 3};
 
+    opts.wire = *(const tutti_dtype *)r->arg;
     opts.bucket_bytes = 2 * FLOATS * sizeof(float);
     red = make(r, r->comm, opts, NULL);
     grad = tutti_reducer_grad(red, 4);
@@ -419,9 +420,12 @@ static void early_body(tt_rank *r)
 
 static void gradients_read_early(void **state)
 {
+    static const tutti_dtype wires[] = {(tutti_dtype)0, TUTTI_BFLOAT16};
+
     (void)state;
     setenv("TUTTI_CHECK", "1", 1);
-    TT_ASSERT_RANKS(2, NULL, early_body, NULL);
+    for (int i = 0; i < 2; i++)
+        TT_ASSERT_RANKS(2, NULL, early_body, (void *)(uintptr_t)&wires[i]);
     unsetenv("TUTTI_CHECK");
 }
 

@@ -28,7 +28,7 @@ typedef struct expected {
 typedef struct call {
     int color, key; /* of a split; number of ranks and rank of an init */
     int device;
-    int min_ctas, max_ctas, cga; /* -1: left to NCCL */
+    int min_ctas, max_ctas, cga, share, nvls; /* -1: left to NCCL */
 } call;
 
 static expected e;
@@ -80,7 +80,9 @@ static bool find_call(const char *text, const char *name, const char *first, con
                   .device = field(at, " device="),
                   .min_ctas = field(config, " minCTAs="),
                   .max_ctas = field(config, " maxCTAs="),
-                  .cga = field(config, " cgaClusterSize=")};
+                  .cga = field(config, " cgaClusterSize="),
+                  .share = field(config, " splitShare="),
+                  .nvls = field(config, " nvlsCTAs=")};
     return true;
 }
 
@@ -148,18 +150,28 @@ static void expect_plan(const char *mesh)
         tutti_topo_close(part[h]);
 }
 
+/* What a value of the plan, 0 for none, is in NCCL's configuration. */
+static int left(int planned)
+{
+    return planned > 0 ? planned : -1;
+}
+
 static void same_config(const char *what, const call *c, const int *members, int n)
 {
+    const char *implicit = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    const tt_comm_use use = {.in_turn = implicit == NULL || strcmp(implicit, "1") != 0};
     tt_comm_config want;
-    MUST_OK(tt_plan_comm_config(e.plan, members, n, NULL, &want));
-    MUST(c->min_ctas == (want.min_ctas > 0 ? want.min_ctas : -1) &&
-             c->max_ctas == (want.max_ctas > 0 ? want.max_ctas : -1) &&
+    MUST_OK(tt_plan_comm_config(e.plan, members, n, &use, &want));
+    MUST(c->min_ctas == left(want.min_ctas) && c->max_ctas == left(want.max_ctas) &&
              c->cga == want.cga_cluster_size,
          "%s: minCTAs %d, maxCTAs %d, cgaClusterSize %d; the plan says %d, %d, %d (%s)", what,
          c->min_ctas, c->max_ctas, c->cga, want.min_ctas, want.max_ctas, want.cga_cluster_size,
          want.why);
+    MUST(c->share == left(want.split_share) && c->nvls == left(want.nvls_ctas),
+         "%s: splitShare %d, nvlsCTAs %d; the plan says %d, %d (%s)", what, c->share, c->nvls,
+         want.split_share, want.nvls_ctas, want.why);
     if (me.rank == 0)
-        printf("%s: maxCTAs %d (%s)\n", what, c->max_ctas, want.why);
+        printf("%s: maxCTAs %d, splitShare %d (%s)\n", what, c->max_ctas, c->share, want.why);
 }
 
 static void compare_world(size_t *at)

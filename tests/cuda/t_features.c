@@ -433,12 +433,50 @@ static void gradients_read_early(void **state)
     unsetenv("TUTTI_CHECK");
 }
 
+/* MIN and MAX of a NaN and a number: what tutti/status.h says of each backend. A real NCCL is left
+ * alone: its kernels are its own. */
+static void extremes_body(tt_rank *r)
+{
+    float values[3] = {r->rank == 0 ? NAN : (float)r->rank, NAN, (float)r->rank};
+    float *memory;
+    bool host = tutti_device(r->ctx) < 0;
+    job *j = calloc(1, sizeof *j);
+
+    j->r = r;
+    TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "main", 0, &j->main));
+    TT_EXPECT_OK(r, tutti_alloc(r->comm, sizeof values, (void **)&memory));
+    for (int k = 0; k < 2; k++) {
+        float want = k == 0 ? (float)(r->size - 1) : 1; /* of those that have a number */
+        TT_EXPECT_OK(r, copy(j, memory, values, 3, j->main));
+        TT_EXPECT_OK(r, tutti_all_reduce(r->comm, memory, memory, 3, TUTTI_FLOAT32,
+                                         k == 0 ? TUTTI_MAX : TUTTI_MIN, j->main));
+        TT_EXPECT_OK(r, copy(j, j->host, memory, 3, j->main));
+        TT_EXPECT(r, host ? isnan(j->host[0]) : j->host[0] == want);
+        TT_EXPECT(r, isnan(j->host[1]));
+        TT_EXPECT(r, j->host[2] == (k == 0 ? want : 0));
+    }
+    TT_EXPECT_OK(r, tutti_free(r->comm, memory));
+    tutti_stream_destroy(r->ctx, j->main);
+    free(j);
+}
+
+static void extremes_of_nan(void **state)
+{
+    const char *backend = getenv("TUTTI_BACKEND");
+
+    (void)state;
+    if (getenv("SIMGPU_MACHINE") == NULL && (backend == NULL || strcmp(backend, "host") != 0))
+        skip();
+    TT_ASSERT_RANKS(ranks, NULL, extremes_body, NULL);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(averages),        cmocka_unit_test(unused_parameters),
         cmocka_unit_test(tied_parameters), cmocka_unit_test(values_not_finite),
         cmocka_unit_test(uneven_inputs),   cmocka_unit_test(gradients_read_early),
+        cmocka_unit_test(extremes_of_nan),
     };
     if (argc > 1)
         ranks = (int)strtol(argv[1], NULL, 10);

@@ -68,7 +68,9 @@ typedef enum tutti_dtype {
 /*
  * Reduction operators. AVG is the sum, then one multiplication by 1/n (floating point) or one
  * division by n that truncates toward zero (integers). Integer sums and products wrap. MIN and MAX
- * return NaN if any operand is NaN.
+ * return NaN if any operand is NaN on the host backend and in tutti_all_reduce_host. On CUDA they
+ * are NCCL's, whose kernels leave NaN out (fminf, fmaxf; src/device/reduce_kernel.h): NaN only if
+ * every operand is. A program that looks for NaN takes tutti_reducer_grad_norm, or a sum.
  */
 typedef enum tutti_op {
     TUTTI_SUM = 1,

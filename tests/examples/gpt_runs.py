@@ -106,11 +106,13 @@ def mesh_case(folder):
 
 
 def cuda_case(folder):
-    """On simulated GPUs (SIMGPU is the folder of their libraries): the losses of the host; a finding is a failure."""
+    """On GPUs: the losses of the host. SIMGPU is the folder with the libraries of simulated ones, whose findings are failures;
+    TT_GPUS says how many there are."""
     text = folder / "text"
     text.write_text("".join(f"The {i} of {i * i % 97} goes on, and so it goes. " for i in range(60)))
     small = ["--text", text, "--layers", 2, "--width", 16, "--context", 16, "--batch", 4, "--steps", int(os.environ.get("TT_STEPS", 12))]
-    gpu = {"LD_LIBRARY_PATH": os.environ["SIMGPU"]}
+    gpu = {"LD_LIBRARY_PATH": os.environ["SIMGPU"]} if "SIMGPU" in os.environ else {}
+    gpus = int(os.environ.get("TT_GPUS", 8))
 
     def on_gpu(ranks, *options):
         out = run(ranks, *small, "--device", "cuda", *options, env=gpu)
@@ -121,7 +123,7 @@ def cuda_case(folder):
     meshes = [(1, ), (2, "--zero", 1, "--accum", 2), (2, "--mesh", "tp=2"), (2, "--mesh", "pp=2", "--accum", 2)]
     if "TT_LONG" in os.environ:
         meshes += [(4, "--mesh", "pp=2,tp=2", "--accum", 2, "--zero", 1), (4, "--zero", 1), (4, "--mesh", "dp=2,tp=2", "--zero", 1)]
-    for ranks, *options in meshes:
+    for ranks, *options in [mesh for mesh in meshes if mesh[0] <= gpus]:
         other = on_gpu(ranks, *options)
         close(losses(host), losses(other), 1e-4)
         close(dict(HELD_OUT.findall(host)), dict(HELD_OUT.findall(other)), 1e-4)

@@ -4,17 +4,18 @@
 #
 # How does an all_reduce scale beyond the machines at hand? Runs libtutti, linked statically and unmodified, under
 # SimGrid's smpirun on a simulated fat tree: one rank a host, 8 hosts a leaf, links of 25 GB/s and 1 us, as much bandwidth above the
-# leaves as below. Prints for 8, 16 and 32 ranks (or RANKS, a multiple of 8) the simulated time, its bound
+# leaves as below. Prints for 64 and 256 ranks (or RANKS, a multiple of 8) the simulated time, its bound
 #
 #     2 (p - 1) / p * bytes / bandwidth + 2 log2(p) * latency of the longest path
 #
-# MPI_Allreduce by the algorithms that Open MPI would choose, and the wall time and memory of each simulation.
+# MPI_Allreduce by the algorithms that Open MPI would choose, and tutti's simulation's wall time and memory (shared pages once).
 #
 # What SimGrid asks for: ranks are coroutines of one thread, so every wait must call MPI and nothing may sleep or spin
-# without it (TUTTI_SPIN_US; MPI_THREAD_SINGLE, so tutti starts no thread that calls MPI); global variables are made
-# private by loading the program once a rank, which works for what is linked statically only; buffers are folded, so
-# that sums are wrong and messages right; factors of 1 instead of those of Gigabit Ethernet. Computation costs nothing.
-# CHUNK is TUTTI_CHUNK_BYTES: its default leaves few enough messages to simulate.
+# without it (TUTTI_SPIN_US; MPI_THREAD_SINGLE, so tutti starts no thread that calls MPI); a test of a request within the
+# measured call waits, so no time passes between a message's arrival and its sight; global variables are made
+# private by loading the program once a rank, which works for what is linked statically only; buffers are folded, those
+# for messages too, so that sums are wrong and messages right; factors of 1 instead of those of Gigabit Ethernet.
+# Computation costs nothing. CHUNK is TUTTI_NODE_CHUNK: its default leaves few enough messages to simulate.
 # Status 77: SimGrid is not here.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -33,7 +34,7 @@ while :; do
     *) break ;;
     esac
 done
-[ $# -gt 0 ] || set -- 8 16 32
+[ $# -gt 0 ] || set -- 64 256
 for program in smpicc smpirun cmake; do
     command -v $program >/dev/null || { echo "skipped: needs $program (libsimgrid-dev)"; exit 77; }
 done
@@ -46,7 +47,7 @@ cmake --build "$build" --target tutti_static -j2 >/dev/null
 libs=$(sed -n 's/^Libs.private: //p' "$build/tutti.pc")
 # shellcheck disable=SC2086 # several words
 smpicc -O2 -std=gnu11 -I"$here/runtime/include" -I"$here/collectives/include" "$here/benchmarks/simgrid.c" \
-    "$build/lib/libtutti.a" $libs -o "$build/simgrid"
+    "$build/lib/libtutti.a" $libs -Wl,--wrap=MPI_Test,--wrap=tt_grow,--wrap=free -o "$build/simgrid"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
@@ -71,17 +72,18 @@ simulate() { # RANKS WHO
         i=$((i + 1))
     done >"$work/hosts"
     # shellcheck disable=SC2086 # several words
-    GLIBC_TUNABLES=glibc.rtld.optional_static_tls=$(($1 * 8192)) TUTTI_CHUNK_BYTES=$chunk TUTTI_SPIN_US=1000000 \
-        TUTTI_TIMEOUT=0 TUTTI_LOG=error TMPDIR=$work /usr/bin/time -f "wall %e %M" -o "$work/time" \
+    GLIBC_TUNABLES=glibc.rtld.optional_static_tls=$(($1 * 8192)) TUTTI_NODE_CHUNK=$chunk TUTTI_SPIN_US=1000000 \
+        TUTTI_TIMEOUT=0 TUTTI_LOG=error TMPDIR=$work /usr/bin/time -f "wall %e" -o "$work/time" \
         smpirun -np "$1" -platform "$work/platform.xml" -hostfile "$work/hosts" \
         --cfg=smpi/simulate-computation:no --cfg=smpi/bw-factor:0:1 --cfg=smpi/lat-factor:0:1 \
         --cfg=network/bandwidth-factor:1 --cfg=network/latency-factor:1 --cfg=network/weight-S:0 \
         --cfg=smpi/test:1e-6 --cfg=smpi/iprobe:1e-6 --cfg=smpi/grow-injected-times:no \
-        --cfg=smpi/coll-selector:ompi --cfg=smpi/auto-shared-malloc-thresh:65536 --cfg=contexts/stack-size:8192 \
+        --cfg=smpi/coll-selector:ompi --cfg=smpi/shared-malloc-blocksize:33554432 --cfg=contexts/stack-size:8192 \
         --log=root.thres:error $more \
         "$build/simgrid" "$bytes" "$2" >"$work/out" 2>"$work/err" || { cat "$work/out" "$work/err" >&2; return 1; }
     us=$(sed -n "s/^$2 .* us //p" "$work/out")
-    awk -v us="$us" '/^wall/ { printf "%.1f %.1f %.0f", us, $2, $3 / 1024 }' "$work/time"
+    mib=$(sed -n "s/^$2 .* MiB \([0-9]*\) .*/\1/p" "$work/out")
+    awk -v us="$us" -v mib="$mib" '/^wall/ { printf "%.1f %.1f %d", us, $2, mib }' "$work/time"
 }
 
 printf '%6s %10s %10s %7s %10s %8s %8s\n' ranks bound_us tutti_us x.bound openmpi_us wall_s MiB

@@ -60,9 +60,11 @@ char *tt_control_slot(const tt_host *host, int local, int slot)
     return (char *)host->control + slots_offset(host) + index * host->tune.slot_bytes;
 }
 
+/* A rank alone on its node hands nothing over. */
 static size_t segment_bytes(const tt_host *host)
 {
-    return slots_offset(host) + (size_t)host->locals * TT_SLOTS * host->tune.slot_bytes;
+    size_t slots = host->locals > 1 ? (size_t)host->locals * TT_SLOTS : 0;
+    return slots_offset(host) + slots * host->tune.slot_bytes;
 }
 
 /* A rank alone on its node shares with nobody. */

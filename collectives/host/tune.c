@@ -72,23 +72,32 @@ static tutti_status find_way(tt_way *way_out)
                    text);
 }
 
+static tt_way choose_way(const tt_tune *tune, const tt_between *at)
+{
+    const int direct_most = at->narrow ? NARROW_DIRECT_MOST : DIRECT_MOST;
+    if (!at->pairs)
+        return TT_DIRECT;
+    if (tune->way != TT_WAYS)
+        return tune->way;
+    if (at->nodes == 2 || at->bytes <= tune->leader_bytes)
+        return TT_DOUBLING;
+    return at->nodes <= direct_most ? TT_DIRECT : TT_HALVING;
+}
+
 tt_message tt_tune_message(const tt_tune *tune, const tt_between *at)
 {
-    tt_message message = {.chunk_bytes = tune->slot_bytes, .lag = tune->lag};
-    message.leader = at->pairs && at->locals > 1 && at->bytes <= tune->leader_bytes;
-    if (!at->pairs)
-        message.way = TT_DIRECT;
-    else if (tune->way != TT_WAYS)
-        message.way = tune->way;
-    else if (at->nodes == 2 || at->bytes <= tune->leader_bytes)
-        message.way = TT_DOUBLING;
-    else
-        message.way =
-            at->nodes <= (at->narrow ? NARROW_DIRECT_MOST : DIRECT_MOST) ? TT_DIRECT : TT_HALVING;
-    if (message.way == TT_DOUBLING)
-        message.chunk_bytes = tt_min_size(PIECE * (size_t)at->locals, tune->slot_bytes);
+    tt_message message = {.way = choose_way(tune, at),
+                          .leader = at->pairs && at->locals > 1 && at->bytes <= tune->leader_bytes,
+                          .chunk_bytes = tune->slot_bytes,
+                          .lag = tune->lag};
+    const bool doubles = message.way == TT_DOUBLING;
+    if (tune->node_chunk > 0 || doubles)
+        message.chunk_bytes =
+            (size_t)at->locals * (tune->node_chunk > 0 ? tune->node_chunk : PIECE);
+    if (at->locals > 1 || tune->node_chunk == 0) /* it passes the slots */
+        message.chunk_bytes = tt_min_size(message.chunk_bytes, tune->slot_bytes);
     if (message.lag == 0)
-        message.lag = message.way == TT_DOUBLING ? PIECE_LAG : LAG;
+        message.lag = doubles ? PIECE_LAG : LAG;
     return message;
 }
 
@@ -102,6 +111,7 @@ tutti_status tt_tune_find(int locals, size_t chunk_bytes, size_t slots, tt_tune 
     long long lag;
     TT_TRY(override(TT_ENV_SMALL_BYTES, &tune.small_bytes));
     TT_TRY(override(TT_ENV_LEADER_BYTES, &tune.leader_bytes));
+    TT_TRY(override(TT_ENV_NODE_CHUNK, &tune.node_chunk));
     TT_TRY(find_way(&tune.way));
     TT_TRY(tt_env_get_int(TT_ENV_NODE_LAG, &lag));
     if (lag < 0 || lag > LAG_MOST)

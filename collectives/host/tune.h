@@ -14,6 +14,7 @@ typedef struct tt_tune {
     size_t nt_bytes; /* outputs from here on are written past the cache */
     tt_way way; /* between nodes; TT_WAYS: by size and number of nodes */
     size_t leader_bytes; /* up to here one rank of a node speaks for all */
+    size_t node_chunk; /* bytes of a slice that pass the stages as one; 0: by way */
     size_t lag; /* chunks in a stage between nodes; 0: by way */
 } tt_tune;
 

@@ -64,6 +64,8 @@ typedef enum tt_env_type {
       "has set (`tutti topo --plan` lists them); 0: leaves the environment as it is")              \
     X(NCCL_ONE, TT_ENV_BOOL, "0", true,                                                            \
       "1: a communicator of a single rank uses NCCL too (to try NCCL on one GPU)")                 \
+    X(NODE_CHUNK, TT_ENV_BYTES, "0", true,                                                         \
+      "bytes of a reduction that a rank exchanges between nodes as one piece; 0: measured")        \
     X(NODE_LAG, TT_ENV_INT, "0", true,                                                             \
       "chunks of a reduction that are under way between two nodes at once; 0: measured")           \
     X(NODE_WAY, TT_ENV_STRING, "auto", true,                                                       \

@@ -9,6 +9,7 @@ typedef struct tt_block {
     const tt_source *src;
     const tt_cfile *file;
     int fd;
+    uint64_t base; /* of the file in fd: not 0 in the spool */
     char *data; /* room for a block, the caller's */
     uint64_t begin, end; /* what data holds */
 } tt_block;

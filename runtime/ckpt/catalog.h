@@ -49,6 +49,7 @@ typedef struct tt_ctensor {
 
 typedef struct tt_cfile {
     char name[TT_CKPT_FILE_NAME_MAX];
+    uint32_t part; /* of a checkpoint whose parts lie on the nodes' own disks */
     uint64_t bytes;
     size_t blocks;
     tt_hash128 *hash; /* of every block */

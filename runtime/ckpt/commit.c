@@ -8,9 +8,12 @@
  * worker makes index and manifest and commits by one rename: that too beside the training. A
  * failure on any rank is seen by all in the same exchange; rank 0 removes what is there.
  *
- * Only rank 0 ever removes files, and never while its own worker runs: a rank that lost touch
- * cannot know whether the directory it wrote into has been committed meanwhile. What is left
- * behind so (rank 0 died) is found and removed by the next begin.
+ * Node-local, rank 0's index and manifest go to the leaders of all parts, which first prepare and
+ * then, when all have, rename; what is old goes when all have renamed (node.c).
+ *
+ * Only the leader, rank 0 or that of a part, ever removes files, and never while its own worker
+ * runs: a rank that lost touch cannot know whether the directory it wrote into has been committed
+ * meanwhile. What is left behind so (rank 0 died) is found and removed by the next begin.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +40,7 @@ tutti_status tt_saver_drop(tt_saver *s, tutti_status status)
 {
     char text[TT_ERROR_TEXT_MAX];
     snprintf(text, sizeof text, "%s", tutti_last_error());
-    if (s->dir >= 0 && s->ctx->world.rank == 0 && s->temp_name[0] != '\0' &&
+    if (s->dir >= 0 && tt_saver_leads(s) && s->temp_name[0] != '\0' &&
         tt_dir_remove(s->dir, s->temp_name) != TUTTI_OK)
         tt_log_warn(TT_CKPT, "%s: %s", s->path, tutti_last_error());
     close_fd(&s->owner);
@@ -49,6 +52,13 @@ tutti_status tt_saver_drop(tt_saver *s, tutti_status status)
     s->phase = TT_SAVE_NONE;
     tt_shard_report_free(&s->report);
     tt_blobs_free(&s->reports);
+    tt_buf_free(&s->index);
+    tt_buf_free(&s->manifest);
+    free(s->steps);
+    s->steps = NULL;
+    s->nsteps = 0;
+    s->renamed = false;
+    s->old_name[0] = '\0';
     return status == TUTTI_OK ? TUTTI_OK : tt_fail_text(status, text);
 }
 
@@ -82,7 +92,8 @@ tutti_status tt_save_write(void *saver)
                          .block_bytes = s->block_bytes,
                          .urgent = s->worker.urgent,
                          .cancel = &s->worker.cancel};
-    return tt_shard_write(s->temp, s->plan.cat.file[s->plan.mine].name, &in, &s->report);
+    TT_TRY(tt_shard_write(s->temp, s->plan.cat.file[s->plan.mine].name, &in, &s->report));
+    return tt_save_read_scalars(s);
 }
 
 /* All say whether they are done; *failed_out: whether one of them failed. */
@@ -109,6 +120,7 @@ static tutti_status gather_reports(tt_saver *s)
         tt_buf_put_u64(&mine, s->report.bytes);
         tt_buf_put_u64(&mine, s->report.blocks);
         tt_buf_put(&mine, s->report.hash, s->report.blocks * sizeof *s->report.hash);
+        tt_buf_put(&mine, s->report.scalar, s->report.nscalar * sizeof *s->report.scalar);
         tt_buf_put(&mine, s->report.offset, ndset * sizeof *s->report.offset);
     }
     tutti_status status =
@@ -126,6 +138,8 @@ static tutti_status end_failed(tt_saver *s, tutti_status mine)
 {
     int64_t step = s->step;
     tutti_status status = tt_agree(&s->ctx->world, "save of a checkpoint", mine);
+    if (s->phase == TT_SAVE_RENAMING)
+        tt_node_undo(s);
     status = tt_fail_more(status, "checkpoint of step %lld in %s", (long long)step, s->path);
     return tt_saver_drop(s, status);
 }
@@ -144,19 +158,15 @@ static bool part_done(tt_saver *s, int64_t wait_ns, tutti_status *status_out)
     return true;
 }
 
-static tutti_status start_sealing(tt_saver *s)
+static void start_phase(tt_saver *s, tt_save_phase phase, bool mine, tutti_status (*fn)(void *))
 {
-    tutti_status status = gather_reports(s);
-    if (status != TUTTI_OK)
-        return tt_saver_drop(s, status);
     s->worker.status = TUTTI_OK; /* of the other ranks, which have nothing to do */
-    if (s->ctx->world.rank == 0) {
-        s->snapshot = tt_worker_start(&s->worker, tt_save_seal, s);
+    if (mine) {
+        s->snapshot = tt_worker_start(&s->worker, fn, s);
         if (s->snapshot != TUTTI_OK)
             snprintf(s->snapshot_text, sizeof s->snapshot_text, "%s", tutti_last_error());
     }
-    s->phase = TT_SAVE_SEALING;
-    return TUTTI_OK;
+    s->phase = phase;
 }
 
 static void end_committed(tt_saver *s)
@@ -169,19 +179,49 @@ static void end_committed(tt_saver *s)
     tt_saver_drop(s, TUTTI_OK); /* nothing is left to remove: it has another name now */
 }
 
+/* All have done their part of the phase. */
+static tutti_status next_phase(tt_saver *s)
+{
+    bool leads = tt_saver_leads(s);
+    tutti_status status = TUTTI_OK;
+    switch (s->phase) {
+    case TT_SAVE_WRITING:
+        status = gather_reports(s);
+        start_phase(s, TT_SAVE_SEALING, status == TUTTI_OK && s->ctx->world.rank == 0,
+                    tt_save_seal);
+        break;
+    case TT_SAVE_SEALING:
+        if (!s->node_local) {
+            end_committed(s);
+            break;
+        }
+        status = tt_node_spread(s);
+        start_phase(s, TT_SAVE_PREPARING, status == TUTTI_OK && leads, tt_node_prepare);
+        break;
+    case TT_SAVE_PREPARING:
+        start_phase(s, TT_SAVE_RENAMING, leads, tt_node_rename);
+        break;
+    case TT_SAVE_RENAMING:
+        status = tt_node_meet_steps(s);
+        start_phase(s, TT_SAVE_PRUNING, status == TUTTI_OK && leads, tt_node_prune);
+        break;
+    default:
+        end_committed(s);
+    }
+    return status == TUTTI_OK ? TUTTI_OK : tt_saver_drop(s, status);
+}
+
 tutti_status tt_saver_progress(tt_saver *s, bool wait)
 {
     int64_t wait_ns = wait ? MEET_MIN_NS : 0;
-    while (s->phase == TT_SAVE_WRITING || s->phase == TT_SAVE_SEALING) {
+    while (s->phase >= TT_SAVE_WRITING) {
         tutti_status mine;
         bool all_done, failed, done = part_done(s, wait_ns, &mine);
         TT_TRY(meet(s, done, mine, &all_done, &failed));
         if (all_done && failed)
             return end_failed(s, mine);
-        if (all_done && s->phase == TT_SAVE_SEALING)
-            end_committed(s);
-        else if (all_done)
-            TT_TRY(start_sealing(s));
+        if (all_done)
+            TT_TRY(next_phase(s));
         if (!wait)
             break;
         wait_ns = all_done ? MEET_MIN_NS : wait_ns > MEET_MAX_NS / 2 ? MEET_MAX_NS : 2 * wait_ns;
@@ -236,6 +276,7 @@ static void saver_free(void *arg)
     tt_form_free(&s->shard_form);
     tt_form_free(&s->index_form);
     tt_plan_free(&s->plan);
+    tt_parts_free(&s->parts);
     free(s->plan_key);
     free(s->notes);
     free(s);

@@ -65,10 +65,31 @@ bool tt_ckpt_file_name_ok(const char *name)
            strcmp(name + bytes - 3, ".h5") == 0 && all_digits(name + 6, bytes - 9);
 }
 
+void tt_part_name(uint32_t part, char name[TT_STEP_NAME_MAX])
+{
+    snprintf(name, TT_STEP_NAME_MAX, "part-%05u", part);
+}
+
+bool tt_part_parse(const char *name, uint32_t *part_out)
+{
+    char same[TT_STEP_NAME_MAX];
+    if (strncmp(name, "part-", 5) != 0 || !all_digits(name + 5, strlen(name + 5)) ||
+        strlen(name) > 12)
+        return false;
+    unsigned long part = strtoul(name + 5, NULL, 10);
+    tt_part_name((uint32_t)part, same);
+    if (strcmp(same, name) != 0 || part >= TT_PARTS_MAX)
+        return false;
+    *part_out = (uint32_t)part;
+    return true;
+}
+
 static bool our_file(const char *name)
 {
-    return tt_ckpt_file_name_ok(name) || strcmp(name, TT_MANIFEST_NAME) == 0 ||
-           strcmp(name, TT_OWNER_NAME) == 0 || strcmp(name, TT_OWNER_NEW_NAME) == 0;
+    uint32_t part;
+    return tt_ckpt_file_name_ok(name) || tt_part_parse(name, &part) ||
+           strcmp(name, TT_MANIFEST_NAME) == 0 || strcmp(name, TT_OWNER_NAME) == 0 ||
+           strcmp(name, TT_OWNER_NEW_NAME) == 0 || strcmp(name, TT_SPOOL_NAME) == 0;
 }
 
 tutti_status tt_dir_sync(int dir, const char *what)
@@ -316,6 +337,24 @@ tutti_status tt_dir_has_foreign(int dir, const char *name, bool *foreign_out)
     close(r.dir);
     if (status == TUTTI_OK)
         *foreign_out = r.foreign;
+    return status;
+}
+
+static tutti_status note_part(void *arg, const char *name)
+{
+    bool *part = arg;
+    uint32_t number;
+    *part = *part || tt_part_parse(name, &number);
+    return TUTTI_OK;
+}
+
+tutti_status tt_dir_is_part(int dir, const char *name, bool *part_out)
+{
+    int sub = -1;
+    *part_out = false;
+    TT_TRY(tt_dir_open_at(dir, name, &sub));
+    tutti_status status = tt_dir_each(sub, note_part, part_out);
+    close(sub);
     return status;
 }
 

@@ -8,10 +8,11 @@
 
 #include "core/status.h"
 
-enum { TT_STEP_NAME_MAX = 32, TT_TEMP_NAME_MAX = 256 };
+enum { TT_STEP_NAME_MAX = 32, TT_TEMP_NAME_MAX = 256, TT_PARTS_MAX = 1 << 20 };
 
 #define TT_MANIFEST_NAME "manifest.json"
 #define TT_INDEX_NAME "index.h5"
+#define TT_SPOOL_NAME "spool" /* what a load fetched from other nodes, while it runs */
 #define TT_OWNER_NAME "owner"
 #define TT_OWNER_NEW_NAME "owner.new" /* not yet locked */
 
@@ -19,6 +20,11 @@ void tt_step_name(int64_t step, char name[TT_STEP_NAME_MAX]); /* "step-000000000
 bool tt_step_parse(const char *name, int64_t *step_out); /* exactly what tt_step_name makes */
 void tt_shard_name(int rank, char *name, size_t cap);
 bool tt_ckpt_file_name_ok(const char *name); /* a shard or the index */
+
+/* "part-00002": an empty file that says which part of a node-local checkpoint the directory has. */
+void tt_part_name(uint32_t part, char name[TT_STEP_NAME_MAX]);
+bool tt_part_parse(const char *name, uint32_t *part_out); /* exactly what tt_part_name makes */
+tutti_status tt_dir_is_part(int dir, const char *name, bool *part_out);
 
 tutti_status tt_dir_make(const char *path); /* with its parents, made durable */
 /* The directory a program named; NOT_FOUND where there is none. */

@@ -21,17 +21,17 @@ tutti_status tt_h5_shard_make(const char *name, const tt_shard *shard, uint64_t 
 tutti_status tt_h5_shard_check(int dir, const char *name, const tt_shard *shard,
                                const uint64_t *offset);
 
-/* Makes the index of the shards in dir: every tensor of the manifest whole, as a virtual dataset.
- * Scalars are read from the shards. *memory_inout: an index of the same plan and mesh, in which
- * only step and scalars are changed, or -1. */
-tutti_status tt_h5_index_make(int dir, const tt_manifest *m, const tt_plan *plan,
+/* Makes the index: every tensor of the manifest whole, as a virtual dataset over the shards.
+ * scalar: the values of its tensors without dimensions, in order. *memory_inout: an index of the
+ * same plan and mesh, in which only step and scalars are changed, or -1. */
+tutti_status tt_h5_index_make(const tt_manifest *m, const tt_plan *plan, const uint64_t *scalar,
                               int *memory_inout);
 
 /* Checks the HDF5 side of a checkpoint: every file opens, shards hold contiguous datasets without
  * filters or storage outside, at the places and of the types that the manifest says, the index only
  * whole virtual datasets over shards beside it. HDF5's parser is not made for hostile files: call
  * it in a process that may die. */
-tutti_status tt_h5_verify(int dir, const tt_manifest *m);
+tutti_status tt_h5_verify(int dir, const tt_manifest *m, const bool *absent); /* NULL: none */
 
 /* Makes a plain HDF5 file with room for the tensors, as a memory file whose datasets are holes:
  * offset_out says where each one's data belongs. The caller closes *memory_out. */

@@ -21,9 +21,9 @@
 #include "tutti/version.h"
 
 typedef struct indexer {
-    int dir;
     const tt_manifest *m;
     const tt_plan *plan;
+    const uint64_t *scalar; /* of the next tensor without dimensions */
     hid_t file, links;
 } indexer;
 
@@ -90,18 +90,6 @@ static herr_t map_boxes(const indexer *x, hid_t create, hid_t type, hid_t whole,
     return t->nbox == 0 ? 0 : H5Sselect_all(whole);
 }
 
-static tutti_status read_scalar(const indexer *x, const tt_ctensor *t, uint64_t *value_out)
-{
-    const char *name = x->m->cat.file[t->box[0].file].name;
-    uint64_t bytes;
-    int fd;
-    TT_TRY(tt_file_open(x->dir, name, &fd, &bytes));
-    tutti_status status =
-        tt_file_read(fd, name, value_out, tutti_dtype_size(t->dtype), t->box[0].at);
-    close(fd);
-    return status;
-}
-
 static hid_t whole_space(const tt_ctensor *t)
 {
     hsize_t dims[TUTTI_CKPT_MAX_DIMS];
@@ -131,16 +119,13 @@ static tutti_status make_tensor(const indexer *x, const tt_ctensor *t, hid_t typ
     return status;
 }
 
-static tutti_status add_tensor(const indexer *x, const tt_ctensor *t)
+static tutti_status add_tensor(indexer *x, const tt_ctensor *t)
 {
-    uint64_t scalar = 0;
     hid_t id = -1;
-    if (t->ndim == 0)
-        TT_TRY(read_scalar(x, t, &scalar));
     hid_t type = tt_h5_type(t->dtype), whole = whole_space(t);
     tutti_status status = make_tensor(x, t, type, whole, &id);
     if (status == TUTTI_OK && t->ndim == 0 &&
-        H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &scalar) < 0)
+        H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, x->scalar++) < 0)
         status = tt_h5_fail("cannot write %s into the index", t->name);
     if (id >= 0 && H5Dclose(id) < 0 && status == TUTTI_OK)
         status = tt_h5_fail("cannot close %s in the index", t->name);
@@ -215,13 +200,11 @@ static tutti_status check_index(indexer *x, const char *path)
     return status;
 }
 
-static tutti_status renew_scalar(const indexer *x, const tt_ctensor *t)
+static tutti_status renew_scalar(indexer *x, const tt_ctensor *t)
 {
-    uint64_t scalar = 0;
     tutti_status status = TUTTI_OK;
-    TT_TRY(read_scalar(x, t, &scalar));
     hid_t type = tt_h5_type(t->dtype), id = H5Dopen2(x->file, t->name, H5P_DEFAULT);
-    if (id < 0 || type < 0 || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &scalar) < 0)
+    if (id < 0 || type < 0 || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, x->scalar++) < 0)
         status = tt_h5_fail("cannot write %s into the index", t->name);
     if (id >= 0 && H5Dclose(id) < 0 && status == TUTTI_OK)
         status = tt_h5_fail("cannot close %s in the index", t->name);
@@ -265,11 +248,12 @@ static tutti_status make_index(indexer *x, int *memory_out)
     return TUTTI_OK;
 }
 
-tutti_status tt_h5_index_make(int dir, const tt_manifest *m, const tt_plan *plan, int *memory_inout)
+tutti_status tt_h5_index_make(const tt_manifest *m, const tt_plan *plan, const uint64_t *scalar,
+                              int *memory_inout)
 {
     tt_h5_scope scope;
     char path[64];
-    indexer x = {dir, m, plan, -1, -1};
+    indexer x = {m, plan, scalar, -1, -1};
     tt_h5_enter(&scope);
     snprintf(path, sizeof path, "/proc/self/fd/%d", *memory_inout);
     tutti_status status = *memory_inout < 0 ? make_index(&x, memory_inout) : renew_index(&x, path);

@@ -7,6 +7,9 @@
  * blocks and they agree: a newest checkpoint in which one bit is wrong is passed over by all,
  * loudly, for the one before it. What is read later is verified again, block by block, as it is
  * read.
+ *
+ * Node-local, every node has its say about what is there (nodeopen.c), and verifies its own files.
+ * Values, which a rank reads without the others, are brought to every node at once.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +28,24 @@ typedef struct opener {
     int64_t *steps; /* rank 0's */
     size_t nsteps;
     tt_source src;
+    tt_nodes *nodes;
 } opener;
+
+static bool node_local(const opener *o)
+{
+    return (o->opts->flags & TUTTI_CKPT_OPEN_NODE_LOCAL) != 0;
+}
+
+static tutti_status drop_late_steps(opener *o)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < o->nsteps; i++)
+        if (o->opts->before == 0 || o->steps[i] < o->opts->before)
+            o->steps[n++] = o->steps[i];
+    o->nsteps = n;
+    return o->nsteps > 0 ? TUTTI_OK
+                         : tt_fail(TUTTI_ERR_NOT_FOUND, "there is no checkpoint in %s", o->path);
+}
 
 static tutti_status list_steps(opener *o, int64_t step)
 {
@@ -38,13 +58,21 @@ static tutti_status list_steps(opener *o, int64_t step)
         return TUTTI_OK;
     }
     TT_TRY(tt_dir_steps(o->dir, &o->steps, &o->nsteps));
-    size_t n = 0;
-    for (size_t i = 0; i < o->nsteps; i++)
-        if (o->opts->before == 0 || o->steps[i] < o->opts->before)
-            o->steps[n++] = o->steps[i];
-    o->nsteps = n;
+    return drop_late_steps(o);
+}
+
+static tutti_status list_node_steps(opener *o, int64_t step)
+{
+    TT_TRY(tt_nodes_steps(o->ctx, o->dir, step, &o->steps, &o->nsteps));
+    if (step == TUTTI_CKPT_STEP_NEWEST)
+        return drop_late_steps(o);
+    if (step >= 0) {
+        o->steps[0] = step; /* there is room for one */
+        o->nsteps = 1;
+    }
+    o->nsteps = o->nsteps > 1 ? 1 : o->nsteps;
     return o->nsteps > 0 ? TUTTI_OK
-                         : tt_fail(TUTTI_ERR_NOT_FOUND, "there is no checkpoint in %s", o->path);
+                         : tt_fail(TUTTI_ERR_NOT_FOUND, "no checkpoint is tagged " TT_BEST_NAME);
 }
 
 /* Rank 0 has read the manifest into text, or failed with `status`. */
@@ -62,29 +90,82 @@ static tutti_status share_manifest(opener *o, int64_t step, tt_buf *text)
     return status;
 }
 
-static tutti_status verify_share(opener *o)
+static tutti_status verify_share(opener *o, int part, int parts)
 {
     const tt_catalog *cat = &o->src.m.cat;
     uint64_t bytes = 0;
     for (size_t i = 0; i < cat->nfile; i++)
-        bytes += cat->file[i].bytes;
-    tt_ranks_busy(o->ctx, bytes / (uint64_t)o->ctx->world.size);
-    return tt_source_verify(&o->src, o->ctx->world.rank, o->ctx->world.size);
+        bytes += o->src.absent != NULL && o->src.absent[i] ? 0 : cat->file[i].bytes;
+    tt_ranks_busy(o->ctx, bytes / (uint64_t)parts);
+    return tt_source_verify(&o->src, part, parts);
+}
+
+static tutti_status fetch_values(opener *o)
+{
+    const tt_catalog *cat = &o->src.m.cat;
+    tt_want *want = NULL;
+    int64_t *dims = NULL;
+    size_t n = 0;
+    tutti_status status = tt_calloc(cat->ntensor, sizeof *want, &want);
+    if (status == TUTTI_OK)
+        status = tt_calloc(cat->ntensor, 2 * sizeof *dims, &dims);
+    status = tt_agree(&o->ctx->world, "tutti_ckpt_open", status);
+    for (size_t i = 0; i < cat->ntensor && status == TUTTI_OK; i++) {
+        if (!cat->tensor[i].bytes)
+            continue;
+        dims[2 * i + 1] = cat->tensor[i].shape[0];
+        want[n++] = (tt_want){&cat->tensor[i], &dims[2 * i], NULL};
+    }
+    if (status == TUTTI_OK)
+        status = tt_nodes_fetch(o->ctx, o->nodes, &o->src, want, n);
+    free(want);
+    free(dims);
+    return status;
+}
+
+static tutti_status try_node_step(opener *o, int64_t step)
+{
+    const tutti_ctx *ctx = o->ctx;
+    tutti_status status = tt_nodes_open(o->ctx, o->path, o->dir, step, &o->src, &o->nodes);
+    if (status == TUTTI_OK && (o->opts->flags & TUTTI_CKPT_OPEN_LAZY) == 0)
+        status = tt_agree(&o->ctx->world, "tutti_ckpt_open",
+                          verify_share(o, ctx->place[ctx->world.rank].local_rank, ctx->local_size));
+    if (status == TUTTI_OK)
+        status = fetch_values(o);
+    if (status != TUTTI_OK) {
+        tt_source_close(&o->src);
+        tt_nodes_free(o->nodes);
+        o->nodes = NULL;
+    }
+    return status;
+}
+
+/* A part of a checkpoint, opened as if it were whole. */
+static tutti_status check_whole(const opener *o)
+{
+    if (o->src.absent == NULL)
+        return TUTTI_OK;
+    return tt_fail_more(tt_source_lacks(&o->src, o->src.absent),
+                        "%s (opened without TUTTI_CKPT_OPEN_NODE_LOCAL)", o->src.name);
 }
 
 /* One candidate, on all ranks or on none. */
 static tutti_status try_step(opener *o, int64_t step)
 {
     tt_group *world = &o->ctx->world;
+    if (node_local(o))
+        return try_node_step(o, step);
     tt_buf text = {0};
     tutti_status status = TUTTI_OK;
     if (world->rank == 0)
         status = tt_source_open(o->dir, step, &text, &o->src);
+    if (world->rank == 0 && status == TUTTI_OK)
+        status = check_whole(o);
     status = tt_agree(world, "tutti_ckpt_open", status);
     if (status == TUTTI_OK)
         status = tt_agree(world, "tutti_ckpt_open", share_manifest(o, step, &text));
     if (status == TUTTI_OK && (o->opts->flags & TUTTI_CKPT_OPEN_LAZY) == 0)
-        status = tt_agree(world, "tutti_ckpt_open", verify_share(o));
+        status = tt_agree(world, "tutti_ckpt_open", verify_share(o, world->rank, world->size));
     tt_buf_free(&text);
     if (status != TUTTI_OK)
         tt_source_close(&o->src);
@@ -139,21 +220,28 @@ static tutti_status open_dir(opener *o)
                          sizeof who));
     if (blind == o->ctx->world.size)
         return tt_fail(TUTTI_ERR_NOT_FOUND, "there is no directory %s", o->path);
-    if (blind > 0)
+    if (blind > 0 && !node_local(o))
         return tt_fail(TUTTI_ERR_IO,
                        "%s cannot see the directory %s, other ranks can: all must share it", who,
                        o->path);
+    if (status == TUTTI_ERR_NOT_FOUND) /* a node's new disk: the others have the parts */
+        status = TUTTI_OK;
     return tt_agree(&o->ctx->world, "tutti_ckpt_open", status);
 }
 
 static tutti_status open_newest(opener *o, int64_t step)
 {
     tt_group *world = &o->ctx->world;
-    TT_TRY(tt_ranks_alike(o->ctx, "tutti_ckpt_open", o->path, step, o->opts->flags));
+    TT_TRY(tt_ranks_alike(o->ctx, "tutti_ckpt_open", node_local(o) ? "" : o->path, step,
+                          o->opts->flags));
     TT_TRY(open_dir(o));
-    tutti_status status = world->rank == 0 ? list_steps(o, step) : TUTTI_OK;
-    TT_TRY(tt_agree(world, "tutti_ckpt_open", status));
-    TT_TRY(tell_steps(o));
+    if (node_local(o)) {
+        TT_TRY(list_node_steps(o, step));
+    } else {
+        tutti_status status = world->rank == 0 ? list_steps(o, step) : TUTTI_OK;
+        TT_TRY(tt_agree(world, "tutti_ckpt_open", status));
+        TT_TRY(tell_steps(o));
+    }
     return try_steps(o, step == TUTTI_CKPT_STEP_NEWEST &&
                             (o->opts->flags & TUTTI_CKPT_OPEN_STRICT) == 0);
 }
@@ -165,7 +253,8 @@ static tutti_status open_args(const char *dir, int64_t step, const tutti_ckpt_op
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_open: it needs a directory, a step of -2 or "
                                       "more and a place for the result");
     if (opts->size != sizeof *opts || opts->before < 0 ||
-        (opts->flags & ~(uint32_t)(TUTTI_CKPT_OPEN_LAZY | TUTTI_CKPT_OPEN_STRICT)) != 0)
+        (opts->flags & ~(uint32_t)(TUTTI_CKPT_OPEN_LAZY | TUTTI_CKPT_OPEN_STRICT |
+                                   TUTTI_CKPT_OPEN_NODE_LOCAL)) != 0)
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_open: size, flags or before of the options is "
                                       "wrong");
     return TUTTI_OK;
@@ -195,6 +284,7 @@ tutti_status tutti_ckpt_open_with(tutti_ctx *ctx, const char *dir, int64_t step,
     }
     rd->ctx = ctx;
     rd->src = o.src;
+    rd->nodes = o.nodes;
     *rd_out = rd;
     return TUTTI_OK;
 }
@@ -210,5 +300,6 @@ void tutti_ckpt_close(tutti_ckpt_reader *rd)
     if (rd == NULL)
         return;
     tt_source_close(&rd->src);
+    tt_nodes_free(rd->nodes);
     free(rd);
 }

@@ -10,15 +10,25 @@ typedef struct tt_source {
     int dir; /* of the step */
     char name[TT_STEP_NAME_MAX];
     tt_manifest m;
+    bool *absent; /* files of parts that are not in this directory; NULL: all are here */
+    int spool; /* holds blocks of those, fetched from where they are; -1: nothing is fetched */
+    uint64_t *spool_at; /* place of each file in it */
 } tt_source;
 
 /* Opens the step's directory in dir. `text` empty: reads the manifest into it, and compares the
  * sizes of all files with it; else takes the manifest from there. */
 tutti_status tt_source_open(int dir, int64_t step, tt_buf *text, tt_source *src_out);
 void tt_source_close(tt_source *src); /* takes one that is not open: all zero */
+/* The directory `name` in dir, which is the step's or held an older version of it. */
+tutti_status tt_source_open_as(int dir, const char *name, int64_t step, tt_buf *text,
+                               tt_source *src_out);
 
-/* Compares the checksums of share `part` of `parts` of all blocks (also called by programs that
- * report their progress: many parts, one after the other). */
+/* A checkpoint saved node-local whose files `absent` are nowhere to be found: CORRUPT, which names
+ * the parts and the tensors. */
+tutti_status tt_source_lacks(const tt_source *src, const bool *absent);
+
+/* Compares the checksums of share `part` of `parts` of all blocks that are here (also called by
+ * programs that report their progress: many parts, one after the other). */
 tutti_status tt_source_verify(const tt_source *src, int part, int parts);
 
 bool tt_step_looks_whole(int dir, int64_t step); /* manifest and sizes, not the data */

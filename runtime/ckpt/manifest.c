@@ -65,6 +65,15 @@ static tutti_status file_json(const tt_cfile *file, json_t **object_out)
     return TUTTI_OK;
 }
 
+/* Of the shards: the index is in every part. */
+static json_t *parts_json(const tt_catalog *cat)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i + 1 < cat->nfile; i++)
+        json_array_append_new(array, json_integer(cat->file[i].part));
+    return array;
+}
+
 static tutti_status body_json(const tt_manifest *m, json_t *object)
 {
     json_t *files = json_array(), *tensors = json_array();
@@ -83,6 +92,8 @@ static tutti_status body_json(const tt_manifest *m, json_t *object)
         TT_TRY(file_json(&m->cat.file[i], &file));
         json_array_append_new(files, file);
     }
+    if (m->in_parts)
+        json_object_set_new(object, "parts", parts_json(&m->cat));
     for (size_t i = 0; i < m->cat.ntensor; i++)
         json_array_append_new(tensors, tensor_json(&m->cat.tensor[i]));
     if (json_array_size(tensors) != m->cat.ntensor || json_array_size(files) != m->cat.nfile)

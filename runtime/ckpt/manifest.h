@@ -20,6 +20,7 @@ typedef struct tt_manifest {
     int64_t time; /* seconds since 1970 */
     char save_id[256];
     char mesh[TT_MESH_MAX + 1]; /* how the ranks divided the model, "" unknown */
+    bool in_parts; /* saved node-local: every file but the index is of a part */
     tt_catalog cat;
 } tt_manifest;
 

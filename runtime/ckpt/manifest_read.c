@@ -128,6 +128,24 @@ static tutti_status read_files(const json_t *root, tt_manifest *m)
     return n > 0 ? TUTTI_OK : BAD("the list of files is empty");
 }
 
+/* Which part each shard is in, of a checkpoint that was saved node-local. */
+static tutti_status read_parts(const json_t *root, tt_manifest *m)
+{
+    const json_t *array = json_object_get(root, "parts");
+    if (array == NULL)
+        return TUTTI_OK;
+    if (!json_is_array(array) || json_array_size(array) != m->cat.nfile - 1)
+        return BAD("its parts are not one for each shard");
+    for (size_t i = 0; i + 1 < m->cat.nfile; i++) {
+        int64_t part;
+        if (!get_int(json_array_get(array, i), 0, TT_PARTS_MAX - 1, &part))
+            return BAD("%s is in no proper part", m->cat.file[i].name);
+        m->cat.file[i].part = (uint32_t)part;
+    }
+    m->in_parts = true;
+    return TUTTI_OK;
+}
+
 static bool read_dims(const json_t *array, int ndim, int64_t *dim)
 {
     if (!json_is_array(array) || json_array_size(array) != (size_t)ndim)
@@ -276,6 +294,12 @@ static tutti_status check_ranges(const tt_catalog *cat)
     return status;
 }
 
+/* `parts` is there where they lie on the nodes' own disks. */
+static size_t member_count(const json_t *root)
+{
+    return json_object_get(root, "parts") == NULL ? 11 : 12;
+}
+
 static tutti_status read_root(const json_t *root, int64_t step, tt_manifest *m)
 {
     int64_t version, world, block_bytes;
@@ -287,7 +311,7 @@ static tutti_status read_root(const json_t *root, int64_t step, tt_manifest *m)
         return tt_fail(TUTTI_ERR_UNSUPPORTED,
                        TT_MANIFEST_NAME ": format %lld is newer than this library's %d",
                        (long long)version, TT_CKPT_VERSION);
-    if (json_object_size(root) != 11 || member_text(root, "library", 64) == NULL ||
+    if (json_object_size(root) != member_count(root) || member_text(root, "library", 64) == NULL ||
         save_id == NULL || mesh == NULL || !tt_mesh_ok(mesh) ||
         !member_int(root, "step", 0, INT64_MAX, &m->step) ||
         !member_int(root, "world", 1, 1 << 24, &world) ||
@@ -303,6 +327,7 @@ static tutti_status read_root(const json_t *root, int64_t step, tt_manifest *m)
     m->world = (int)world;
     m->block_bytes = (uint64_t)block_bytes;
     TT_TRY(read_files(root, m));
+    TT_TRY(read_parts(root, m));
     TT_TRY(read_tensors(root, m));
     return check_ranges(&m->cat);
 }

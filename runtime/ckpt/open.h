@@ -4,11 +4,12 @@
 #define TT_CKPT_OPEN_H
 
 #include "boot/context.h"
-#include "ckpt/loader.h"
+#include "ckpt/nodes.h"
 
 struct tutti_ckpt_reader {
     tutti_ctx *ctx;
     tt_source src;
+    tt_nodes *nodes; /* NULL: opened as one folder */
 };
 
 #endif

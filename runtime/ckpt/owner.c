@@ -92,9 +92,13 @@ typedef struct sweep {
 static tutti_status put_back(const sweep *s, const char *name, int64_t step)
 {
     char step_name[TT_STEP_NAME_MAX];
+    bool part;
     tt_step_name(step, step_name);
-    if (faccessat(s->dir, step_name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-        return tt_dir_remove(s->dir, name);
+    if (faccessat(s->dir, step_name, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        /* of a node-local checkpoint: whether the new version is whole, this folder cannot tell */
+        TT_TRY(tt_dir_is_part(s->dir, name, &part));
+        return part ? TUTTI_OK : tt_dir_remove(s->dir, name);
+    }
     if (renameat(s->dir, name, s->dir, step_name) != 0)
         return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot rename %s back to %s", name, step_name);
     tt_log_warn(TT_CKPT, "%s/%s is back: the save that was to replace it was cut off", s->path,

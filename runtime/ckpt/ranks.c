@@ -18,14 +18,14 @@ typedef struct meaning {
 static tutti_status compare_meanings(tutti_ctx *ctx, const char *call, const meaning *all)
 {
     for (int r = 1; r < ctx->world.size; r++) {
+        if (all[r].flags != all[0].flags)
+            return tt_fail(TUTTI_ERR_ARG, "%s: rank %d gives other flags than rank 0", call, r);
         if (all[r].step != all[0].step)
             return tt_fail(TUTTI_ERR_ARG, "%s: rank 0 means step %lld, rank %d step %lld", call,
                            (long long)all[0].step, r, (long long)all[r].step);
         if (all[r].dir != all[0].dir)
             return tt_fail(TUTTI_ERR_ARG, "%s: rank %d names another directory than rank 0", call,
                            r);
-        if (all[r].flags != all[0].flags)
-            return tt_fail(TUTTI_ERR_ARG, "%s: rank %d gives other flags than rank 0", call, r);
     }
     return TUTTI_OK;
 }

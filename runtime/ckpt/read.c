@@ -207,6 +207,20 @@ static tutti_status read_wanted(tutti_ckpt_reader *rd, const tutti_tensor *tenso
     return status;
 }
 
+static tutti_status make_wants(const tutti_ckpt_reader *rd, const tutti_tensor *tensors, size_t n,
+                               tutti_stream stream, tt_want **want, int64_t **dims)
+{
+    const size_t row = 2 * TUTTI_CKPT_MAX_DIMS;
+    if (tensors == NULL && n > 0)
+        return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_read: tensors is NULL");
+    TT_TRY(rd->ctx->dev_ops->stream_check(rd->ctx->dev, stream));
+    TT_TRY(tt_calloc(n, sizeof **want, want));
+    TT_TRY(tt_calloc(n, row * sizeof **dims, dims));
+    for (size_t i = 0; i < n; i++)
+        TT_TRY(make_want(rd, &tensors[i], *dims + i * row, &(*want)[i]));
+    return TUTTI_OK;
+}
+
 static tutti_status read_boxes(tutti_ckpt_reader *rd, const tutti_tensor *tensors, size_t n,
                                tutti_stream stream)
 {
@@ -214,14 +228,11 @@ static tutti_status read_boxes(tutti_ckpt_reader *rd, const tutti_tensor *tensor
     tt_want *want = NULL;
     int64_t *dims = NULL;
     uint64_t bytes = 0;
-    if (tensors == NULL && n > 0)
-        return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_read: tensors is NULL");
-    TT_TRY(ops->stream_check(rd->ctx->dev, stream));
-    tutti_status status = tt_calloc(n, sizeof *want, &want);
-    if (status == TUTTI_OK)
-        status = tt_calloc(n, 2 * TUTTI_CKPT_MAX_DIMS * sizeof *dims, &dims);
-    for (size_t i = 0; i < n && status == TUTTI_OK; i++)
-        status = make_want(rd, &tensors[i], dims + i * 2 * TUTTI_CKPT_MAX_DIMS, &want[i]);
+    tutti_status status = make_wants(rd, tensors, n, stream, &want, &dims);
+    if (rd->nodes != NULL)
+        status = tt_agree(&rd->ctx->world, "tutti_ckpt_read", status);
+    if (rd->nodes != NULL && status == TUTTI_OK)
+        status = tt_nodes_fetch(rd->ctx, rd->nodes, &rd->src, want, n);
     for (size_t i = 0; i < n && status == TUTTI_OK; i++)
         bytes += want_bytes(&want[i]);
     tt_ranks_busy(rd->ctx, bytes);

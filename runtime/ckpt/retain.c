@@ -30,6 +30,16 @@ static tutti_status remove_step(int dir, int64_t step)
     return tt_dir_remove(dir, gone);
 }
 
+static bool counts(int dir, int64_t step, const tt_retention *keep)
+{
+    bool known = keep->known == NULL;
+    for (size_t i = 0; i < keep->nknown && !known; i++)
+        known = keep->known[i] == step;
+    if (!known)
+        return false;
+    return keep->whole == NULL ? tt_step_looks_whole(dir, step) : keep->whole(dir, step);
+}
+
 /* Sorts out of the steps, newest first, those that stay; the number of those that go. */
 static size_t choose(int dir, int64_t step, const tt_retention *keep, int64_t *steps, size_t n)
 {
@@ -42,7 +52,7 @@ static size_t choose(int dir, int64_t step, const tt_retention *keep, int64_t *s
         if (s == step)
             whole++;
         else if (whole < keep->last)
-            whole += keep->whole == NULL ? tt_step_looks_whole(dir, s) : keep->whole(dir, s);
+            whole += counts(dir, s, keep);
         else if (s != best && (keep->every == 0 || s % keep->every != 0))
             steps[gone++] = s;
     }

@@ -2,11 +2,12 @@
 /*
  * The saving half of the public interface: begin, add, commit, wait.
  *
- * begin makes the temporary directory (rank 0) and has every rank read a token in it, for ranks
- * that do not see one directory would each commit a part. commit exchanges what each rank added,
- * makes the plan, and copies this rank's share in stream order into the saver's own memory, after
- * which the program may change its data. The plan is kept: while all ranks add the same boxes as
- * the last time, which one hash per rank shows, nothing is exchanged or planned anew.
+ * begin makes the temporary directory (rank 0; node-local, the leader of each part) and has every
+ * rank read a token in it, for ranks that do not see one directory would each commit a part. commit
+ * exchanges what each rank added, makes the plan, and copies this rank's share in stream order into
+ * the saver's own memory, after which the program may change its data. The plan is kept: while all
+ * ranks add the same boxes as the last time, which one hash per rank shows, nothing is exchanged or
+ * planned anew.
  *
  * Each step that may fail on one rank alone is followed by tt_agree before the next collective one.
  */
@@ -46,11 +47,20 @@ static tutti_status lock_folder(tt_saver *s)
     return tt_folder_lock_take(s->dir, s->path, wait_s, &s->lock);
 }
 
-/* Rank 0: the directory, free of what dead owners left, and the temporary one in it. */
+bool tt_saver_leads(const tt_saver *s)
+{
+    int rank = s->ctx->world.rank;
+    if (!s->node_local)
+        return rank == 0;
+    return s->parts.of != NULL && s->parts.leader[s->parts.of[rank]] == rank;
+}
+
+/* The leader: the directory, free of what dead owners left, and the temporary one in it. */
 static tutti_status make_temp(tt_saver *s)
 {
     TT_TRY(tt_dir_make(s->path));
-    TT_TRY(tt_dir_open(s->path, &s->dir));
+    if (s->dir < 0)
+        TT_TRY(tt_dir_open(s->path, &s->dir));
     TT_TRY(lock_folder(s));
     TT_TRY(tt_leftovers_remove(s->dir, s->path));
     TT_TRY(tt_owner_temp_name(s->step, TT_TEMP_HEAD, s->temp_name));
@@ -87,9 +97,15 @@ static tutti_status check_seen(tt_saver *s)
     char who[512];
     int blind;
     TT_TRY(tt_ranks_that(s->ctx, "tutti_ckpt_begin", !wait_for_temp(s), &blind, who, sizeof who));
+    if (blind > 0 && s->node_local)
+        return tt_fail(TUTTI_ERR_IO,
+                       "%s cannot see what the first rank of the node made in %s: the ranks of a "
+                       "node must share one directory",
+                       who, s->path);
     if (blind > 0)
         return tt_fail(TUTTI_ERR_IO,
-                       "%s cannot see what rank 0 made in %s: all ranks must share one directory",
+                       "%s cannot see what rank 0 made in %s: all ranks must share one directory, "
+                       "unless the save is TUTTI_CKPT_NODE_LOCAL",
                        who, s->path);
     return TUTTI_OK;
 }
@@ -106,21 +122,29 @@ static tutti_status tell_temp(tt_saver *s)
     return status;
 }
 
-static tutti_status open_save(tt_saver *s, const char *dir, int64_t step, tutti_ckpt **ck_out)
+static tutti_status begin_temp(tt_saver *s)
+{
+    if (s->node_local)
+        TT_TRY(tt_parts_find(s));
+    TT_TRY(
+        tt_agree(&s->ctx->world, "tutti_ckpt_begin", tt_saver_leads(s) ? make_temp(s) : TUTTI_OK));
+    TT_TRY(s->node_local ? tt_parts_tell_temp(s) : tell_temp(s));
+    return check_seen(s);
+}
+
+static tutti_status open_save(tt_saver *s, const char *dir, int64_t step,
+                              const tutti_ckpt_begin_opts *opts, tutti_ckpt **ck_out)
 {
     tt_group *world = &s->ctx->world;
     tutti_ckpt *ck = NULL;
     tutti_status status = tt_strdup(dir, &s->path);
     s->step = step;
+    s->node_local = (opts->flags & TUTTI_CKPT_NODE_LOCAL) != 0;
     if (status == TUTTI_OK)
         status = tt_calloc(1, sizeof *ck, &ck);
-    if (status == TUTTI_OK && world->rank == 0)
-        status = make_temp(s);
     status = tt_agree(world, "tutti_ckpt_begin", status);
     if (status == TUTTI_OK)
-        status = tell_temp(s);
-    if (status == TUTTI_OK)
-        status = check_seen(s);
+        status = begin_temp(s);
     if (status != TUTTI_OK) {
         tt_ckpt_discard(ck);
         return tt_saver_drop(s, status);
@@ -137,7 +161,8 @@ static tutti_status begin_args(const char *dir, int64_t step, const tutti_ckpt_b
                                tutti_ckpt **ck_out)
 {
     const uint32_t busy = TUTTI_CKPT_BUSY_MERGE | TUTTI_CKPT_BUSY_REFUSE;
-    if (opts->size != sizeof *opts || (opts->flags & ~busy) != 0 || (opts->flags & busy) == busy)
+    if (opts->size != sizeof *opts || (opts->flags & ~(busy | TUTTI_CKPT_NODE_LOCAL)) != 0 ||
+        (opts->flags & busy) == busy)
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_begin: size or flags of the options is wrong");
     if (dir == NULL || dir[0] == '\0' || step < 0 || ck_out == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_begin: it needs a directory, a step of 0 or "
@@ -179,14 +204,16 @@ tutti_status tutti_ckpt_begin_with(tutti_ctx *ctx, const char *dir, int64_t step
                          "tutti_ckpt_begin: the save of step %lld is begun and not committed",
                          (long long)s->step);
     TT_TRY(tt_agree(&ctx->world, "tutti_ckpt_begin", status));
-    TT_TRY(tt_ranks_alike(ctx, "tutti_ckpt_begin", dir, step, opts->flags));
+    TT_TRY(tt_ranks_alike(ctx, "tutti_ckpt_begin",
+                          (opts->flags & TUTTI_CKPT_NODE_LOCAL) != 0 ? "" : dir, step,
+                          opts->flags));
     TT_TRY(meet_earlier(s, opts, &begin));
     if (!begin) {
         *ck_out = NULL;
         return TUTTI_OK;
     }
     s->merged = false;
-    return open_save(s, dir, step, ck_out);
+    return open_save(s, dir, step, opts, ck_out);
 }
 
 tutti_status tutti_ckpt_begin(tutti_ctx *ctx, const char *dir, int64_t step, tutti_ckpt **ck_out)

@@ -25,8 +25,19 @@ typedef enum tt_save_phase {
     TT_SAVE_NONE,
     TT_SAVE_OPEN, /* begun: the program adds tensors */
     TT_SAVE_WRITING, /* every rank's worker writes its shard */
-    TT_SAVE_SEALING /* rank 0's worker writes index and manifest, and commits */
+    TT_SAVE_SEALING, /* rank 0's worker writes index and manifest, and, in one folder, commits */
+    /* node-local, in the worker of each part's leader: */
+    TT_SAVE_PREPARING, /* index and manifest into its part */
+    TT_SAVE_RENAMING, /* all parts are prepared: the commit of each */
+    TT_SAVE_PRUNING /* all are committed: what is old goes */
 } tt_save_phase;
+
+/* Which ranks share a folder, of a save whose nodes have folders of their own; parts.c. */
+typedef struct tt_parts {
+    int *of; /* part of each rank; NULL: not yet known */
+    int *leader; /* the first rank of each part; parts are numbered in that order */
+    int n;
+} tt_parts;
 
 /* Added by the program so far. */
 struct tutti_ckpt {
@@ -50,6 +61,8 @@ typedef struct tt_retention {
     /* Which count as whole; NULL: those with a manifest and files of the right size, which is
      * cheap enough for a save. */
     bool (*whole)(int dir, int64_t step);
+    const int64_t *known; /* only these count; NULL: all */
+    size_t nknown;
 } tt_retention;
 
 typedef struct tt_saver {
@@ -62,13 +75,20 @@ typedef struct tt_saver {
 
     /* the save in progress */
     char *path; /* as the program named it */
-    int dir, temp, owner; /* descriptors; owner: rank 0's lock */
-    tt_folder_lock *lock; /* rank 0's, kept from save to save */
+    int dir, temp, owner; /* descriptors; owner: the leader's lock */
+    tt_folder_lock *lock; /* the leader's, kept from save to save */
     char temp_name[TT_TEMP_NAME_MAX];
     int64_t step;
     tt_retention keep;
     bool best;
     char mesh[TT_MESH_MAX + 1];
+    bool node_local;
+    tt_parts parts;
+    tt_buf index, manifest; /* what rank 0 made, for all parts */
+    bool renamed; /* this part is committed */
+    char old_name[TT_TEMP_NAME_MAX]; /* its step's version before, "" none */
+    int64_t *steps; /* in this part's folder; then those in all of them */
+    size_t nsteps;
 
     /* kept from save to save: a program saves the same tensors again */
     tt_plan plan;
@@ -95,6 +115,22 @@ tutti_status tt_saver_get(tutti_ctx *ctx, tt_saver **saver_out); /* made at the 
  */
 tutti_status tt_saver_progress(tt_saver *s, bool wait);
 
+/* Whether this rank makes, commits and removes the directory that it writes into. */
+bool tt_saver_leads(const tt_saver *s);
+
+/* Finds who shares a folder, and tells the ranks the name of the temporary directory that the
+ * leader of their part has made. Collective. */
+tutti_status tt_parts_find(tt_saver *s);
+tutti_status tt_parts_tell_temp(tt_saver *s);
+void tt_parts_free(tt_parts *parts);
+
+/* Node-local: gives rank 0's index and manifest to all; then the steps that all parts have.
+ * Collective. */
+tutti_status tt_node_spread(tt_saver *s);
+tutti_status tt_node_meet_steps(tt_saver *s);
+/* Takes a commit of this part back, whose fellows failed. */
+void tt_node_undo(tt_saver *s);
+
 /* Ends the save in progress: rank 0 removes what is there. No worker may run. Returns `status`,
  * its text still this thread's last error. */
 tutti_status tt_saver_drop(tt_saver *s, tutti_status status);
@@ -111,6 +147,12 @@ void tt_schedule_end(tt_saver *s); /* of the job: it went well unless the contex
 /* Local work, in the worker. */
 tutti_status tt_save_write(void *saver); /* this rank's shard */
 tutti_status tt_save_seal(void *saver); /* rank 0: index, manifest, commit, retention */
+tutti_status tt_save_read_scalars(tt_saver *s); /* from this rank's shard into its report */
+tutti_status tt_save_check_shard(const tt_saver *s, size_t i, uint64_t bytes); /* is there */
+tutti_status tt_save_prune(tt_saver *s); /* the tag, retention */
+tutti_status tt_node_prepare(void *saver); /* leaders of parts */
+tutti_status tt_node_rename(void *saver);
+tutti_status tt_node_prune(void *saver);
 
 void tt_retain(int dir, const char *path, int64_t step, const tt_retention *keep);
 /* The steps that would go, newest first; the caller frees. */

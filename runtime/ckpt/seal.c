@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rank 0's last steps, in its worker: index, manifest, the rename that is the commit, retention.
+ * (Node-local, commit and retention are node.c's.)
  *
  * Nothing is trusted that can be looked at again: each shard must have the size its writer
  * reported, and the manifest's text is read back by the loader's own reader before it is written.
@@ -18,11 +19,80 @@
 #include "ckpt/saver.h"
 #include "core/log.h"
 
+static bool is_scalar_of(const tt_ctensor *t, size_t file)
+{
+    return t->ndim == 0 && t->box[0].file == file;
+}
+
+static size_t count_scalars(const tt_catalog *cat, size_t file)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < cat->ntensor; i++)
+        n += is_scalar_of(&cat->tensor[i], file);
+    return n;
+}
+
+tutti_status tt_save_read_scalars(tt_saver *s)
+{
+    const tt_catalog *cat = &s->plan.cat;
+    size_t mine = (size_t)s->plan.mine, n = count_scalars(cat, mine);
+    tt_shard_report *report = &s->report;
+    uint64_t bytes;
+    int fd;
+    if (n == 0)
+        return TUTTI_OK;
+    TT_TRY(tt_calloc(n, sizeof *report->scalar, &report->scalar));
+    TT_TRY(tt_file_open(s->temp, cat->file[mine].name, &fd, &bytes));
+    tutti_status status = TUTTI_OK;
+    for (size_t i = 0; i < cat->ntensor && status == TUTTI_OK; i++) {
+        const tt_ctensor *t = &cat->tensor[i];
+        if (is_scalar_of(t, mine))
+            status = tt_file_read(fd, cat->file[mine].name, &report->scalar[report->nscalar++],
+                                  tutti_dtype_size(t->dtype),
+                                  report->offset[t->box[0].dset] + t->box[0].within);
+    }
+    close(fd);
+    return status;
+}
+
+/* In the catalog's order, from the reports. */
+static tutti_status collect_scalars(const tt_saver *s, uint64_t **scalar_out)
+{
+    const tt_catalog *cat = &s->plan.cat;
+    size_t n = 0, *taken;
+    uint64_t *scalar;
+    TT_TRY(tt_calloc(s->plan.nshard + 1, sizeof *taken, &taken));
+    tutti_status status = tt_calloc(cat->ntensor, sizeof *scalar, &scalar);
+    for (size_t i = 0; i < cat->ntensor && status == TUTTI_OK; i++) {
+        if (cat->tensor[i].ndim != 0)
+            continue;
+        uint32_t file = cat->tensor[i].box[0].file;
+        const unsigned char *at = tt_blob(&s->reports, s->plan.shard[file].rank);
+        at += 2 * sizeof(uint64_t) + cat->file[file].blocks * sizeof *cat->file[file].hash;
+        memcpy(&scalar[n++], at + taken[file]++ * sizeof *scalar, sizeof *scalar);
+    }
+    free(taken);
+    if (status == TUTTI_OK)
+        *scalar_out = scalar;
+    return status;
+}
+
+tutti_status tt_save_check_shard(const tt_saver *s, size_t i, uint64_t bytes)
+{
+    const char *name = s->plan.cat.file[i].name;
+    struct stat st;
+    if (fstatat(s->temp, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
+        (uint64_t)st.st_size != bytes)
+        return tt_fail(TUTTI_ERR_IO, "%s is not there as rank %d wrote it", name,
+                       s->plan.shard[i].rank);
+    return TUTTI_OK;
+}
+
 static tutti_status take_report(tt_saver *s, size_t i)
 {
     tt_shard *shard = &s->plan.shard[i];
     tt_cfile *file = &s->plan.cat.file[i];
-    struct stat st;
+    size_t scalars = count_scalars(&s->plan.cat, i);
     tt_buf in =
         tt_buf_view(tt_blob(&s->reports, shard->rank), tt_blob_bytes(&s->reports, shard->rank));
     file->bytes = tt_buf_get_u64(&in);
@@ -33,12 +103,11 @@ static tutti_status take_report(tt_saver *s, size_t i)
     file->hash = NULL;
     TT_TRY(tt_calloc(file->blocks, sizeof *file->hash, &file->hash));
     tt_buf_get(&in, file->hash, file->blocks * sizeof *file->hash);
-    if (in.failed || in.size - in.at != shard->ndset * sizeof(uint64_t))
+    if (in.failed || in.size - in.at != (scalars + shard->ndset) * sizeof(uint64_t))
         return tt_fail(TUTTI_ERR_INTERNAL, "rank %d sent a report that is cut off", shard->rank);
-    if (fstatat(s->temp, file->name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
-        (uint64_t)st.st_size != file->bytes)
-        return tt_fail(TUTTI_ERR_IO, "%s is not there as rank %d wrote it", file->name,
-                       shard->rank);
+    if (!s->node_local)
+        return tt_save_check_shard(s, i, file->bytes);
+    file->part = (uint32_t)s->parts.of[shard->rank]; /* whose leader looks */
     return TUTTI_OK;
 }
 
@@ -70,6 +139,8 @@ static tutti_status copy_index(tt_saver *s, tt_cfile *file, int memory)
         status = tt_blocks_hash(image, file->bytes, s->block_bytes, &file->hash, &file->blocks);
     if (status == TUTTI_OK)
         status = tt_small_file_write(s->temp, TT_INDEX_NAME, image, file->bytes);
+    if (s->node_local)
+        tt_buf_put(&s->index, image, file->bytes);
     free(image);
     return status;
 }
@@ -82,7 +153,11 @@ static tutti_status write_index(tt_saver *s, tt_manifest *m)
     if (strcmp(s->index_mesh, s->mesh) != 0)
         tt_form_free(&s->index_form);
     snprintf(s->index_mesh, sizeof s->index_mesh, "%s", s->mesh);
-    tutti_status status = tt_h5_index_make(s->temp, m, &s->plan, &s->index_form.memory);
+    uint64_t *scalar = NULL;
+    tutti_status status = collect_scalars(s, &scalar);
+    if (status == TUTTI_OK)
+        status = tt_h5_index_make(m, &s->plan, scalar, &s->index_form.memory);
+    free(scalar);
     if (status == TUTTI_OK)
         status = copy_index(s, file, s->index_form.memory);
     if (status != TUTTI_OK) /* nobody knows how far it came */
@@ -100,6 +175,10 @@ static tutti_status write_manifest(tt_saver *s, const tt_manifest *m)
     tt_manifest_free(&again);
     if (status == TUTTI_OK)
         status = tt_small_file_write(s->temp, TT_MANIFEST_NAME, text.data, text.size);
+    if (status == TUTTI_OK && s->node_local)
+        tt_buf_put(&s->manifest, text.data, text.size);
+    if (s->index.failed || s->manifest.failed)
+        status = tt_fail(TUTTI_ERR_NO_MEMORY, "no memory for the index of all parts");
     tt_buf_free(&text);
     return status;
 }
@@ -159,6 +238,7 @@ tutti_status tt_save_seal(void *saver)
     tt_manifest m = {.step = s->step,
                      .world = s->ctx->world.size,
                      .block_bytes = s->block_bytes,
+                     .in_parts = s->node_local,
                      .time = (int64_t)time(NULL)};
     snprintf(m.mesh, sizeof m.mesh, "%s", s->mesh);
     snprintf(m.save_id, sizeof m.save_id, "%s", s->temp_name);
@@ -168,7 +248,14 @@ tutti_status tt_save_seal(void *saver)
     m.cat = s->plan.cat; /* borrowed */
     TT_TRY(write_index(s, &m));
     TT_TRY(write_manifest(s, &m));
+    if (s->node_local)
+        return TUTTI_OK;
     TT_TRY(rename_in(s));
+    return tt_save_prune(s);
+}
+
+tutti_status tt_save_prune(tt_saver *s)
+{
     if (s->best)
         TT_TRY(tt_tag_write(s->dir, TT_BEST_NAME, s->step));
     if (s->keep.last > 0)

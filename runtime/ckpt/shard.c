@@ -63,6 +63,7 @@ void tt_shard_report_free(tt_shard_report *report)
 {
     free(report->offset);
     free(report->hash);
+    free(report->scalar);
     *report = (tt_shard_report){0};
 }
 

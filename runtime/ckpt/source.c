@@ -9,7 +9,9 @@
  */
 #include "ckpt/block.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,21 +49,91 @@ static tutti_status check_size(const tt_source *src, const tt_cfile *file, int *
     return TUTTI_OK;
 }
 
-static tutti_status check_sizes(const tt_source *src)
+static tutti_status note_part(void *arg, const char *name)
 {
+    tt_source *src = arg;
+    uint32_t part;
+    if (!tt_part_parse(name, &part))
+        return TUTTI_OK;
+    for (size_t i = 0; i + 1 < src->m.cat.nfile; i++)
+        if (src->m.cat.file[i].part == part)
+            src->absent[i] = false;
+    return TUTTI_OK;
+}
+
+/* In a node's own folder files of other parts may lack; in one that is of no part, none may. */
+static tutti_status find_absent(tt_source *src)
+{
+    const tt_catalog *cat = &src->m.cat;
+    bool part = false, any = false;
+    if (src->m.in_parts)
+        TT_TRY(tt_dir_is_part(src->dir, ".", &part));
+    if (!part)
+        return TUTTI_OK;
+    TT_TRY(tt_calloc(cat->nfile, sizeof *src->absent, &src->absent));
+    for (size_t i = 0; i + 1 < cat->nfile; i++)
+        src->absent[i] = true;
+    TT_TRY(tt_dir_each(src->dir, note_part, src));
+    for (size_t i = 0; i + 1 < cat->nfile; i++) {
+        if (faccessat(src->dir, cat->file[i].name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+            src->absent[i] = false;
+        any = any || src->absent[i];
+    }
+    if (!any) {
+        free(src->absent);
+        src->absent = NULL;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status check_sizes(tt_source *src)
+{
+    TT_TRY(find_absent(src));
     for (size_t i = 0; i < src->m.cat.nfile; i++) {
         int fd = -1;
+        if (src->absent != NULL && src->absent[i])
+            continue;
         TT_TRY(check_size(src, &src->m.cat.file[i], &fd));
         close(fd);
     }
     return TUTTI_OK;
 }
 
-static tutti_status open_source(int dir, int64_t step, tt_buf *text, tt_source *src)
+static void put_text(char *buf, size_t cap, size_t *at, const char *text)
+{
+    if (*at < cap)
+        *at += (size_t)snprintf(buf + *at, cap - *at, "%s%s", *at > 0 ? ", " : "", text);
+}
+
+tutti_status tt_source_lacks(const tt_source *src, const bool *absent)
+{
+    const tt_catalog *cat = &src->m.cat;
+    char files[200] = "", tensors[400] = "";
+    size_t files_at = 0, tensors_at = 0, n = 0;
+    for (size_t i = 0; i + 1 < cat->nfile; i++) {
+        char text[2 * TT_CKPT_FILE_NAME_MAX];
+        snprintf(text, sizeof text, "%s of part %u", cat->file[i].name, cat->file[i].part);
+        if (absent[i])
+            put_text(files, sizeof files, &files_at, text);
+    }
+    for (size_t i = 0; i < cat->ntensor; i++) {
+        const tt_ctensor *t = &cat->tensor[i];
+        bool lacks = false;
+        for (size_t k = 0; k < t->nbox; k++)
+            lacks = lacks || absent[t->box[k].file];
+        if (lacks && n++ < 8)
+            put_text(tensors, sizeof tensors, &tensors_at, t->name);
+    }
+    return tt_fail(TUTTI_ERR_CORRUPT,
+                   "it was saved node-local, and %s cannot be found: %zu of %zu tensors are "
+                   "incomplete (%s%s)",
+                   files, n, cat->ntensor, tensors, n > 8 ? ", ..." : "");
+}
+
+static tutti_status open_source(int dir, const char *name, int64_t step, tt_buf *text,
+                                tt_source *src)
 {
     bool first = text->size == 0;
-    char name[TT_TEMP_NAME_MAX];
-    TT_TRY(tt_step_find(dir, step, name));
     tutti_status status = tt_dir_open_at(dir, name, &src->dir);
     if (status == TUTTI_OK && first)
         status = read_manifest(src->dir, text);
@@ -74,14 +146,23 @@ static tutti_status open_source(int dir, int64_t step, tt_buf *text, tt_source *
 
 tutti_status tt_source_open(int dir, int64_t step, tt_buf *text, tt_source *src_out)
 {
-    tt_source src = {.dir = -1};
+    char name[TT_TEMP_NAME_MAX];
+    TT_TRY(tt_step_find(dir, step, name));
+    return tt_source_open_as(dir, name, step, text, src_out);
+}
+
+tutti_status tt_source_open_as(int dir, const char *name, int64_t step, tt_buf *text,
+                               tt_source *src_out)
+{
+    tt_source src = {.dir = -1, .spool = -1};
     tt_step_name(step, src.name);
-    tutti_status status = open_source(dir, step, text, &src);
+    tutti_status status = open_source(dir, name, step, text, &src);
     if (status != TUTTI_OK) {
         if (status != TUTTI_ERR_NOT_FOUND || src.dir >= 0)
             status = tt_fail_more(status, "%s", src.name);
         if (src.dir >= 0)
             close(src.dir);
+        free(src.absent);
         tt_manifest_free(&src.m);
         return status;
     }
@@ -93,7 +174,12 @@ void tt_source_close(tt_source *src)
 {
     if (src->name[0] == '\0')
         return;
-    close(src->dir);
+    if (src->dir >= 0)
+        close(src->dir);
+    if (src->spool >= 0)
+        close(src->spool);
+    free(src->absent);
+    free(src->spool_at);
     tt_manifest_free(&src->m);
     *src = (tt_source){0};
 }
@@ -110,9 +196,20 @@ bool tt_step_looks_whole(int dir, int64_t step)
 
 tutti_status tt_block_open(tt_block *b, const tt_source *src, const tt_cfile *file)
 {
+    size_t i = (size_t)(file - src->m.cat.file);
     b->src = src;
     b->file = file;
-    return check_size(src, file, &b->fd);
+    b->base = 0;
+    if (src->absent == NULL || !src->absent[i])
+        return check_size(src, file, &b->fd);
+    if (src->spool < 0)
+        return tt_fail(TUTTI_ERR_CORRUPT, "%s is not here: it is in part %u, on another node",
+                       file->name, file->part);
+    b->base = src->spool_at[i];
+    b->fd = fcntl(src->spool, F_DUPFD_CLOEXEC, 0);
+    return b->fd >= 0 ? TUTTI_OK
+                      : tt_fail_errno(TUTTI_ERR_IO, errno, "cannot open what was fetched of %s",
+                                      file->name);
 }
 
 tutti_status tt_block_read(tt_block *b, uint64_t index)
@@ -125,7 +222,7 @@ tutti_status tt_block_read_to(tt_block *b, uint64_t index, char *to)
     uint64_t bytes = b->src->m.block_bytes;
     b->begin = index * bytes;
     b->end = b->file->bytes - b->begin < bytes ? b->file->bytes : b->begin + bytes;
-    TT_TRY(tt_file_read(b->fd, b->file->name, to, b->end - b->begin, b->begin));
+    TT_TRY(tt_file_read(b->fd, b->file->name, to, b->end - b->begin, b->base + b->begin));
     tt_hash128 have = tt_hash128_of(to, b->end - b->begin), want = b->file->hash[index];
     if (have.low != want.low || have.high != want.high)
         return tt_fail(TUTTI_ERR_CORRUPT,
@@ -153,7 +250,7 @@ tutti_status tt_source_verify(const tt_source *src, int part, int parts)
     size_t blocks = 0, before = 0;
     char *data;
     for (size_t i = 0; i < cat->nfile; i++)
-        blocks += cat->file[i].blocks;
+        blocks += src->absent != NULL && src->absent[i] ? 0 : cat->file[i].blocks;
     size_t from = blocks / (size_t)parts * (size_t)part +
                   blocks % (size_t)parts * (size_t)part / (size_t)parts;
     size_t to = blocks / (size_t)parts * ((size_t)part + 1) +
@@ -161,7 +258,7 @@ tutti_status tt_source_verify(const tt_source *src, int part, int parts)
     TT_TRY(tt_calloc(1, src->m.block_bytes, &data));
     tutti_status status = TUTTI_OK;
     for (size_t i = 0; i < cat->nfile && status == TUTTI_OK; i++) {
-        size_t n = cat->file[i].blocks;
+        size_t n = src->absent != NULL && src->absent[i] ? 0 : cat->file[i].blocks;
         size_t low = from > before ? from - before : 0, high = to > before ? to - before : 0;
         if (low < n && high > low)
             status = verify_file(src, &cat->file[i], low, high < n ? high : n, data);

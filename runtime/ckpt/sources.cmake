@@ -5,6 +5,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/commit.c
     ${CMAKE_CURRENT_LIST_DIR}/convert.c
     ${CMAKE_CURRENT_LIST_DIR}/dir.c
+    ${CMAKE_CURRENT_LIST_DIR}/fetch.c
     ${CMAKE_CURRENT_LIST_DIR}/file.c
     ${CMAKE_CURRENT_LIST_DIR}/h5index.c
     ${CMAKE_CURRENT_LIST_DIR}/h5merge.c
@@ -16,7 +17,10 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/lock.c
     ${CMAKE_CURRENT_LIST_DIR}/manifest.c
     ${CMAKE_CURRENT_LIST_DIR}/manifest_read.c
+    ${CMAKE_CURRENT_LIST_DIR}/node.c
+    ${CMAKE_CURRENT_LIST_DIR}/nodeopen.c
     ${CMAKE_CURRENT_LIST_DIR}/owner.c
+    ${CMAKE_CURRENT_LIST_DIR}/parts.c
     ${CMAKE_CURRENT_LIST_DIR}/plan.c
     ${CMAKE_CURRENT_LIST_DIR}/ranks.c
     ${CMAKE_CURRENT_LIST_DIR}/read.c

@@ -172,13 +172,14 @@ static tutti_status reserve_stage(tt_saver *s, tutti_stream stream)
                : tt_stage_reserve(&s->stage, s->ctx->dev, s->plan.shard[s->plan.mine].stage_bytes);
 }
 
-/* Rank 0 asks for all: a full disk is said before anything is written. */
+/* The leader asks for all: a full disk is said before anything is written. */
 static tutti_status check_space(const tt_saver *s)
 {
     uint64_t need = 0, have;
     for (size_t i = 0; i < s->plan.nshard; i++)
-        need += s->plan.shard[i].stage_bytes;
-    if (s->ctx->world.rank != 0 || !tt_dir_space(s->dir, &have) || need <= have)
+        if (!s->node_local || s->parts.of[s->plan.shard[i].rank] == s->parts.of[s->ctx->world.rank])
+            need += s->plan.shard[i].stage_bytes;
+    if (!tt_saver_leads(s) || !tt_dir_space(s->dir, &have) || need <= have)
         return TUTTI_OK;
     return tt_fail(TUTTI_ERR_NO_SPACE, "%llu KiB are to be written, the file system has %llu left",
                    (unsigned long long)(need >> 10), (unsigned long long)(have >> 10));
@@ -231,7 +232,7 @@ static tutti_status reserve_all(tt_saver *s, const tutti_ckpt *ck, tutti_stream 
 static void start_writing(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream,
                           const tutti_ckpt_save_opts *opts)
 {
-    s->keep = (tt_retention){opts->keep_last, opts->keep_every, NULL};
+    s->keep = (tt_retention){.last = opts->keep_last, .every = opts->keep_every};
     s->worker.urgent = (opts->flags & TUTTI_CKPT_SYNC) != 0;
     s->best = (opts->flags & TUTTI_CKPT_BEST) != 0;
     snprintf(s->mesh, sizeof s->mesh, "%s", opts->mesh == NULL ? "" : opts->mesh);

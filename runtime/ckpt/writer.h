@@ -44,6 +44,8 @@ typedef struct tt_shard_report {
     uint64_t *offset; /* of each dataset */
     tt_hash128 *hash;
     size_t blocks;
+    uint64_t *scalar; /* the values of its scalars, in the catalog's order, read back */
+    size_t nscalar;
 } tt_shard_report;
 void tt_shard_report_free(tt_shard_report *report);
 

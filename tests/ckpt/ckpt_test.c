@@ -216,6 +216,12 @@ static void small_free(tt_rank *r, small *s)
 
 tutti_status small_save(tt_rank *r, const char *dir, int64_t step, const tutti_ckpt_save_opts *opts)
 {
+    return small_save_with(r, dir, step, NULL, opts);
+}
+
+tutti_status small_save_with(tt_rank *r, const char *dir, int64_t step,
+                             const tutti_ckpt_begin_opts *begin, const tutti_ckpt_save_opts *opts)
+{
     small s;
     tutti_ckpt *ck;
     tutti_stream stream;
@@ -224,7 +230,7 @@ tutti_status small_save(tt_rank *r, const char *dir, int64_t step, const tutti_c
         tt_say(r, "no memory for the data");
     snprintf(state, sizeof state, "state of step %lld", (long long)step);
     snprintf(rng, sizeof rng, "rank %d of step %lld", r->rank, (long long)step);
-    tutti_status status = tutti_ckpt_begin(r->ctx, dir, step, &ck);
+    tutti_status status = tutti_ckpt_begin_with(r->ctx, dir, step, begin, &ck);
     if (status == TUTTI_OK) {
         if (tutti_ckpt_add(ck, &s.w) != TUTTI_OK || tutti_ckpt_add(ck, &s.v) != TUTTI_OK ||
             tutti_ckpt_add_bytes(ck, "state", state, sizeof state, TUTTI_CKPT_SAME) != TUTTI_OK ||

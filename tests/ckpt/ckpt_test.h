@@ -34,6 +34,8 @@ tutti_tensor tensor_1d(const char *name, tutti_dtype dtype, int64_t n, int64_t o
  * bytes "state" (same) and "rng" (per rank); content depends on the step. Collective. */
 tutti_status small_save(tt_rank *r, const char *dir, int64_t step,
                         const tutti_ckpt_save_opts *opts);
+tutti_status small_save_with(tt_rank *r, const char *dir, int64_t step,
+                             const tutti_ckpt_begin_opts *begin, const tutti_ckpt_save_opts *opts);
 tutti_status small_check(tt_rank *r, tutti_ckpt_reader *rd, int64_t step); /* CORRUPT: differs */
 
 /* A job of n ranks that saves `step` and waits; "" or what failed. */

@@ -3,9 +3,10 @@
  * Power cuts. The file operations of a run of saves are recorded (its retention, a step saved
  * again, a tag); then, for each moment of it, states are made that a power cut there may leave: a
  * complete checkpoint no older than the last acknowledged one must be found, with its content, and
- * the next save must go well. With and without a file system that exchanges names.
+ * the next save must go well. With and without a file system that exchanges names. And of two nodes
+ * with folders of their own, whose power fails at one time.
  */
-#include "ckpt_test.h"
+#include "nodes_test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,15 +18,23 @@
 
 enum { RANKS = 2 };
 
+static bool node_local; /* the ranks save into a/ and b/ of the folder */
+
 static void saves_body(tt_rank *r)
 {
     static const int64_t steps[] = {1, 2, 3, 3, 4, 4};
-    const char *dir = r->arg;
+    tutti_ckpt_begin_opts begin = TUTTI_CKPT_BEGIN_OPTS_INIT;
+    char dir[PATH_CAP];
+    snprintf(dir, sizeof dir, "%s%s", (const char *)r->arg,
+             !node_local    ? ""
+             : r->rank == 0 ? "/a"
+                            : "/b");
+    begin.flags = node_local ? TUTTI_CKPT_NODE_LOCAL : 0;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
         opts.keep_last = 2;
         opts.flags = i == 1 ? TUTTI_CKPT_BEST : 0;
-        TT_EXPECT_OK(r, small_save(r, dir, steps[i], &opts));
+        TT_EXPECT_OK(r, small_save_with(r, dir, steps[i], &begin, &opts));
         TT_EXPECT_OK(r, tutti_ckpt_wait(r->ctx, NULL));
         if (r->rank == 0)
             tt_fs_note(steps[i]);
@@ -49,6 +58,40 @@ static int64_t acknowledged(const tt_fs_op *ops, size_t n)
     return last;
 }
 
+static const char *load(const char *dir, tutti_status *status, int64_t *got, char text[1024])
+{
+    nodes_job job = {.top = dir, .nodes = "2x1", .folders = "ab", .step = -1};
+    if (!node_local)
+        return small_job_load(1, dir, -1, status, got, text);
+    const char *report = nodes_load(&job);
+    *status = job.status;
+    *got = job.got;
+    memcpy(text, job.text, sizeof job.text);
+    return report;
+}
+
+/* "" where it goes well and leaves nothing of those that did not. */
+static const char *save_again(const char *dir)
+{
+    char part[PATH_CAP];
+    nodes_job job = {.top = dir, .nodes = "2x1", .folders = "ab", .step = 9};
+    if (!node_local) {
+        const char *report = small_job_save(1, dir, 9);
+        return report[0] == '\0' && count_entries(dir, ".tmp-") > 0 ? "leftovers" : report;
+    }
+    const char *report = nodes_save(&job);
+    if (report[0] == '\0' && job.status != TUTTI_OK)
+        return "the next save fails";
+    for (int r = 0; r < RANKS && report[0] == '\0'; r++) {
+        nodes_dir(&job, r, part);
+        if (count_entries(part, ".tmp-") + count_entries(part, ".old-") +
+                count_entries(part, ".del-") >
+            0)
+            return "leftovers";
+    }
+    return report;
+}
+
 static void check_state(const tt_fs_op *ops, size_t n, tt_crash_fate fate, uint64_t seed, bool save)
 {
     char dir[PATH_CAP], text[1024] = "";
@@ -57,11 +100,11 @@ static void check_state(const tt_fs_op *ops, size_t n, tt_crash_fate fate, uint6
     int64_t got = -1, last = acknowledged(ops, n);
     scratch_make(dir);
     tt_crash_make(ops, n, fate, &rng, dir);
-    const char *report = small_job_load(1, dir, -1, &status, &got, text);
+    const char *report = load(dir, &status, &got, text);
     bool good = report[0] == '\0' && (status == TUTTI_OK ? got >= last : last < 0);
     if (good && save) {
-        report = small_job_save(1, dir, 9);
-        good = report[0] == '\0' && count_entries(dir, ".tmp-") == 0;
+        report = save_again(dir);
+        good = report[0] == '\0';
     }
     if (!good)
         fail_msg("after operation %zu (seed %llu, %s) in %s: %s %s %s, step %lld after %lld", n,
@@ -95,6 +138,16 @@ static tt_fs_op *recorded(size_t *n_out)
     return copy;
 }
 
+/* The nodes' folders, which are recorded as if a save had made them. */
+static void make_folders(const char *dir)
+{
+    int at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(mkdirat(at, "a", 0777), 0);
+    assert_int_equal(mkdirat(at, "b", 0777), 0);
+    assert_int_equal(fsync(at), 0);
+    close(at);
+}
+
 /* Every `every`-th prefix, in all fates and `dice` random ones. */
 static void crashes(size_t every, int dice)
 {
@@ -104,7 +157,9 @@ static void crashes(size_t every, int dice)
     setenv("TUTTI_CKPT_BLOCK_BYTES", "65536", 1);
     tt_fs_plan plan = {.root = dir, .record = true};
     tt_fs_begin(&plan);
-    const char *report = tt_ranks_run(RANKS, NULL, saves_body, dir);
+    if (node_local)
+        make_folders(dir);
+    const char *report = tt_ranks_run(RANKS, node_local ? "2x1" : NULL, saves_body, dir);
     tt_fs_end();
     assert_string_equal(report, "");
     scratch_remove(dir);
@@ -135,6 +190,22 @@ static void many(void **state)
 {
     (void)state;
     crashes(1, 20);
+}
+
+static void nodes(void **state)
+{
+    (void)state;
+    node_local = true;
+    crashes(23, 1);
+    node_local = false;
+}
+
+static void nodes_many(void **state)
+{
+    (void)state;
+    node_local = true;
+    crashes(1, 20);
+    node_local = false;
 }
 
 /* A model that forgets nothing would prove nothing. */
@@ -175,8 +246,9 @@ static void the_model_forgets(void **state)
 int main(int argc, char **argv)
 {
     setenv("TUTTI_LOG", "error", 0);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_model_forgets), cmocka_unit_test(some)};
-    const struct CMUnitTest longer[] = {cmocka_unit_test(many)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_model_forgets), cmocka_unit_test(some),
+                                       cmocka_unit_test(nodes)};
+    const struct CMUnitTest longer[] = {cmocka_unit_test(many), cmocka_unit_test(nodes_many)};
     if (argc > 1 && strcmp(argv[1], "long") == 0)
         return cmocka_run_group_tests(longer, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

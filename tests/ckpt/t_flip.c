@@ -162,7 +162,7 @@ static int h5_in_child(void)
             tt_dir_open_at(top, "step-000000000001", &step) != TUTTI_OK)
             _exit(9);
         tt_buf_free(&text);
-        _exit(tt_h5_verify(step, &m) == TUTTI_OK ? 0 : 3);
+        _exit(tt_h5_verify(step, &m, NULL) == TUTTI_OK ? 0 : 3);
     }
     waitpid(child, &rc, 0);
     return rc;

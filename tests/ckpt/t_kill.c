@@ -4,9 +4,10 @@
  * by SIGTERM, one rank of it stopped and then killed, all ranks, mpirun itself; with threads as
  * ranks (all of them die at once) and under mpirun. Afterwards there is a complete checkpoint, with
  * the content of its step, no older than the last one that the job was told is durable; and the
- * next job goes on from it and leaves nothing of its predecessors. Power cuts are t_crash.c's.
+ * next job goes on from it and leaves nothing of its predecessors. Power cuts are t_crash.c's. Also
+ * with ranks that are nodes with folders of their own, of which one may have committed.
  */
-#include "ckpt_test.h"
+#include "nodes_test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +27,7 @@ static struct victim {
     const char *how;
     uint64_t event;
     int rank; /* that counts */
+    bool nodes; /* the ranks save into a/ and b/ of the folder */
 } victim;
 
 static void beside(const char *name, int number, char path[PATH_CAP + 32])
@@ -77,14 +79,23 @@ static void strike(void)
     kill(getpid(), SIGKILL);
 }
 
+static const char *folder(const tt_rank *r, char dir[PATH_CAP])
+{
+    snprintf(dir, PATH_CAP, "%s%s", victim.dir, !victim.nodes ? "" : r->rank == 0 ? "/a" : "/b");
+    return dir;
+}
+
 /* One save after the other; true: told to stop. */
 static bool victim_save(tt_rank *r, int64_t step)
 {
     tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
+    tutti_ckpt_begin_opts begin = TUTTI_CKPT_BEGIN_OPTS_INIT;
+    char dir[PATH_CAP];
     uint32_t todo = 0;
     int64_t durable;
     opts.keep_last = KEEP;
-    if (small_save(r, victim.dir, step, &opts) != TUTTI_OK ||
+    begin.flags = victim.nodes ? TUTTI_CKPT_NODE_LOCAL : 0;
+    if (small_save_with(r, folder(r, dir), step, &begin, &opts) != TUTTI_OK ||
         tutti_step(r->ctx, step, &todo) != TUTTI_OK ||
         tutti_ckpt_wait(r->ctx, &durable) != TUTTI_OK || durable != step) {
         tt_say(r, "step %lld: %s", (long long)step, tutti_last_error());
@@ -98,8 +109,11 @@ static bool victim_save(tt_rank *r, int64_t step)
 static void victim_body(tt_rank *r)
 {
     tutti_ckpt_reader *rd;
+    tutti_ckpt_open_opts open = TUTTI_CKPT_OPEN_OPTS_INIT;
+    char dir[PATH_CAP];
     int64_t step = 0;
-    tutti_status status = tutti_ckpt_open(r->ctx, victim.dir, -1, &rd);
+    open.flags = victim.nodes ? TUTTI_CKPT_OPEN_NODE_LOCAL : 0;
+    tutti_status status = tutti_ckpt_open_with(r->ctx, folder(r, dir), -1, &open, &rd);
     if (status == TUTTI_OK) {
         step = tutti_ckpt_step(rd);
         status = small_check(r, rd, step);
@@ -108,8 +122,8 @@ static void victim_body(tt_rank *r)
     TT_EXPECT(r, status == TUTTI_OK || status == TUTTI_ERR_NOT_FOUND);
     put_number("pid", r->rank, getpid(), O_TRUNC);
     for (int i = 0; i < SAVES; i++)
-        if (victim_save(r, ++step))
-            return;
+        if (victim_save(r, victim.nodes && i == 0 && step > 0 ? step : ++step))
+            return; /* what it went on from is saved again: the old version must last until then */
 }
 
 static void begin_counting(void)
@@ -118,20 +132,23 @@ static void begin_counting(void)
     tt_fs_begin(&plan);
 }
 
-/* argv: victim DIR HOW EVENT RANK; RANK -1: ranks are threads. */
+/* argv: victim DIR HOW EVENT RANK NODES; RANK -1: ranks are threads. */
 static int victim_main(char **argv)
 {
     snprintf(victim.dir, sizeof victim.dir, "%s", argv[2]);
     victim.how = argv[3];
     victim.event = strtoull(argv[4], NULL, 10);
     victim.rank = atoi(argv[5]);
+    victim.nodes = atoi(argv[6]) != 0;
     if (victim.rank < 0) {
         begin_counting();
-        const char *report = tt_ranks_run(RANKS, NULL, victim_body, NULL);
+        const char *report = tt_ranks_run(RANKS, victim.nodes ? "2x1" : NULL, victim_body, NULL);
         put_number("events", -1, (int64_t)tt_fs_end(), O_TRUNC);
         return report[0] != '\0';
     }
     tt_rank r = {0};
+    if (victim.nodes) /* each rank a node of its own */
+        setenv("TUTTI_HOST_ID", getenv("OMPI_COMM_WORLD_RANK"), 1);
     if (tutti_init(NULL, &r.ctx) != TUTTI_OK)
         return 1;
     r.rank = r.ctx->world.rank;
@@ -190,9 +207,9 @@ static void run_victim(const char *how, uint64_t event, int rank)
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     assert_true(n > 0);
     exe[n] = '\0';
-    snprintf(command, sizeof command, "exec %s '%s' victim '%s' %s %llu %d >'%s.out' 2>&1",
+    snprintf(command, sizeof command, "exec %s '%s' victim '%s' %s %llu %d %d >'%s.out' 2>&1",
              rank < 0 ? "" : getenv("TT_MPIRUN"), exe, victim.dir, how, (unsigned long long)event,
-             rank, victim.dir);
+             rank, victim.nodes, victim.dir);
     for (int r = 0; r < RANKS; r++)
         forget("pid", r);
     forget("stopped", -1);
@@ -207,26 +224,62 @@ static void run_victim(const char *how, uint64_t event, int rank)
         wait_for_ranks();
 }
 
+static const char *load(int ranks, tutti_status *status, int64_t *got, char text[1024])
+{
+    static const char *const places[] = {"a", "ab", "bac"};
+    nodes_job job = {.top = victim.dir, .nodes = ranks == 2 ? "2x1" : "3x1", .step = -1};
+    if (!victim.nodes)
+        return small_job_load(ranks, victim.dir, -1, status, got, text);
+    job.folders = places[ranks == 2 ? 1 : 2];
+    const char *report = nodes_load(&job);
+    *status = job.status;
+    *got = job.got;
+    memcpy(text, job.text, sizeof job.text);
+    return report;
+}
+
+static int leftovers(const char *prefix)
+{
+    char a[PATH_CAP + 8], b[PATH_CAP + 8];
+    snprintf(a, sizeof a, "%s/a", victim.dir);
+    snprintf(b, sizeof b, "%s/b", victim.dir);
+    if (!victim.nodes)
+        return count_entries(victim.dir, prefix);
+    return access(a, F_OK) != 0 || access(b, F_OK) != 0
+               ? 0
+               : count_entries(a, prefix) + count_entries(b, prefix);
+}
+
+static const char *save(int64_t step)
+{
+    nodes_job job = {.top = victim.dir, .nodes = "2x1", .folders = "ab", .step = step};
+    if (!victim.nodes)
+        return small_job_save(2, victim.dir, step);
+    const char *report = nodes_save(&job);
+    return report[0] == '\0' && job.status != TUTTI_OK ? "the next save fails" : report;
+}
+
 static void check(int i, const char *how, uint64_t event, int64_t *acknowledged)
 {
     tutti_status status;
     int64_t got = -1;
     char text[1024] = "";
     *acknowledged = get_number("ack", -1, *acknowledged);
-    const char *report = small_job_load(1 + i % 3, victim.dir, -1, &status, &got, text);
+    const char *report = load(1 + i % 3, &status, &got, text);
     if (report[0] != '\0' ||
         (status != TUTTI_OK && (status != TUTTI_ERR_NOT_FOUND || *acknowledged >= 0)) ||
         (status == TUTTI_OK && got < *acknowledged))
         fail_msg("kill %d (%s at event %llu): got step %lld after %lld was durable: %s %s", i, how,
                  (unsigned long long)event, (long long)got, (long long)*acknowledged, report, text);
-    assert_in_range(count_entries(victim.dir, ""), 0, KEEP + 4);
+    assert_in_range(leftovers(""), 0, victim.nodes ? 2 * (KEEP + 5) : KEEP + 4);
 }
 
-static void killed(int times, bool mpi, uint64_t seed)
+static void killed(int times, bool mpi, bool nodes, uint64_t seed)
 {
     static const char *const hows[] = {"kill", "stop", "all", "mpirun", "term"};
     tt_rng rng = {seed};
     int64_t acknowledged = -1, unfinished = 0;
+    victim.nodes = nodes;
     scratch_make(victim.dir);
     run_victim("kill", 0, mpi ? 0 : -1);
     uint64_t events = (uint64_t)get_number("events", -1, 0);
@@ -235,13 +288,13 @@ static void killed(int times, bool mpi, uint64_t seed)
         const char *how = mpi ? hows[i % 5] : hows[i % 2];
         uint64_t event = 1 + tt_rand_below(&rng, mpi && i % 2 == 1 ? events / 2 : events);
         run_victim(how, event, mpi ? i % 2 : -1);
-        unfinished += count_entries(victim.dir, ".") > 0;
+        unfinished += leftovers(".") > 0;
         check(i, how, event, &acknowledged);
     }
     print_message("%d kills at %llu events, %lld within a save; step %lld was the last\n", times,
                   (unsigned long long)events, (long long)unfinished, (long long)acknowledged);
-    assert_string_equal(small_job_save(2, victim.dir, acknowledged + 10), "");
-    assert_int_equal(count_entries(victim.dir, "."), 0);
+    assert_string_equal(save(acknowledged + 10), "");
+    assert_int_equal(leftovers("."), 0);
     static const char *const files[] = {"ack", "events", "out", "stopped"};
     for (int i = 0; i < 4; i++)
         forget(files[i], -1);
@@ -253,7 +306,7 @@ static void killed(int times, bool mpi, uint64_t seed)
 static void threads_killed(void **state)
 {
     (void)state;
-    killed(15, false, 11);
+    killed(15, false, false, 11);
 }
 
 static void ranks_killed(void **state)
@@ -261,13 +314,15 @@ static void ranks_killed(void **state)
     (void)state;
     if (getenv("TT_MPIRUN") == NULL)
         skip();
-    killed(5, true, 21);
+    killed(5, true, false, 21);
+    killed(4, true, true, 31);
 }
 
 static void threads_killed_often(void **state)
 {
     (void)state;
-    killed(300, false, 12);
+    killed(300, false, false, 12);
+    killed(100, false, true, 32);
 }
 
 static void ranks_killed_often(void **state)
@@ -275,7 +330,8 @@ static void ranks_killed_often(void **state)
     (void)state;
     if (getenv("TT_MPIRUN") == NULL)
         skip();
-    killed(100, true, 22);
+    killed(100, true, false, 22);
+    killed(100, true, true, 33);
 }
 
 int main(int argc, char **argv)
@@ -284,7 +340,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(ranks_killed)};
     const struct CMUnitTest longer[] = {cmocka_unit_test(threads_killed_often),
                                         cmocka_unit_test(ranks_killed_often)};
-    if (argc == 6 && strcmp(argv[1], "victim") == 0)
+    if (argc == 7 && strcmp(argv[1], "victim") == 0)
         return victim_main(argv);
     if (argc > 1 && strcmp(argv[1], "long") == 0)
         return cmocka_run_group_tests(longer, NULL, NULL);

@@ -196,7 +196,8 @@ static bool reads_well(int dir, int64_t step)
 int ckpt_prune(const ckpt_args *a)
 {
     int dir;
-    tt_retention keep = {a->keep_last, a->keep_every < 0 ? 0 : a->keep_every, reads_well};
+    tt_retention keep = {
+        .last = a->keep_last, .every = a->keep_every < 0 ? 0 : a->keep_every, .whole = reads_well};
     json_t *array = a->json ? json_array() : NULL;
     if (a->keep_last < 1) {
         json_decref(array);

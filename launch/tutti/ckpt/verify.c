@@ -55,7 +55,7 @@ static void check_one(int dir, int64_t step, board *b)
     }
     if (b->status == TUTTI_OK) {
         snprintf(b->at, sizeof b->at, "its files in HDF5");
-        b->status = tt_h5_verify(src.dir, &src.m);
+        b->status = tt_h5_verify(src.dir, &src.m, src.absent);
     }
     if (b->status != TUTTI_OK)
         snprintf(b->text, sizeof b->text, "%s", tutti_last_error());

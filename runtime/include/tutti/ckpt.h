@@ -85,14 +85,15 @@ enum {
     /* while an earlier save is still being written: */
     TUTTI_CKPT_BUSY_MERGE = 1u << 0, /* *ck_out is NULL; the first tutti_step after the earlier one
                                         ends asks for one save, however many were merged */
-    TUTTI_CKPT_BUSY_REFUSE = 1u << 1 /* STATE; the earlier one goes on */
+    TUTTI_CKPT_BUSY_REFUSE = 1u << 1, /* STATE; the earlier one goes on */
+    TUTTI_CKPT_NODE_LOCAL = 1u << 2 /* the nodes' folders are their own, and may have other names */
 };
 
 /* Zero in any field means its default; begin with TUTTI_CKPT_BEGIN_OPTS_INIT. */
 typedef struct tutti_ckpt_begin_opts {
     size_t size; /* sizeof(tutti_ckpt_begin_opts) */
-    uint32_t
-        flags; /* TUTTI_CKPT_BUSY_..., equal on all ranks; default: wait for the earlier save */
+    uint32_t flags; /* TUTTI_CKPT_BUSY_... (default: wait for the earlier save),
+                       TUTTI_CKPT_NODE_LOCAL; equal on all ranks */
 } tutti_ckpt_begin_opts;
 #define TUTTI_CKPT_BEGIN_OPTS_INIT                                                                 \
     {                                                                                              \
@@ -102,7 +103,12 @@ typedef struct tutti_ckpt_begin_opts {
 /*
  * As tutti_ckpt_begin, with options (NULL: none). With TUTTI_CKPT_BUSY_MERGE, OK with *ck_out NULL
  * on all ranks means that nothing is to be added now: TUTTI_DO_SAVE will come, and the save that
- * then begins holds newer data. Errors: as there.
+ * then begins holds newer data.
+ *
+ * Without TUTTI_CKPT_NODE_LOCAL all ranks must see one folder; ranks that do not are named (IO).
+ * With it every node commits the part of the checkpoint that its ranks write into its own folder
+ * dir (nodes that share one commit one part), all or none of them; to load it takes
+ * TUTTI_CKPT_OPEN_NODE_LOCAL and every part, on whatever nodes. Errors: as there.
  * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
  * tutti_init. Graph-capture: refused. After a failure: refused.
  */
@@ -204,7 +210,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_open(tutti_ctx *ctx, const cha
 
 enum {
     TUTTI_CKPT_OPEN_LAZY = 1u << 0, /* data is verified when it is read, not when it is opened */
-    TUTTI_CKPT_OPEN_STRICT = 1u << 1 /* a damaged newest checkpoint is an error */
+    TUTTI_CKPT_OPEN_STRICT = 1u << 1, /* a damaged newest checkpoint is an error */
+    TUTTI_CKPT_OPEN_NODE_LOCAL = 1u << 2 /* the nodes' folders together hold the checkpoint */
 };
 
 /* Zero in any field means its default; begin with TUTTI_CKPT_OPEN_OPTS_INIT. */
@@ -223,6 +230,12 @@ typedef struct tutti_ckpt_open_opts {
  * ranks together, so that a damaged checkpoint is passed over; a read then verifies what it touches
  * again. LAZY leaves it at manifest and sizes, and so reads everything once: when a read then says
  * CORRUPT, open again with `before` that step.
+ *
+ * With NODE_LOCAL dir is each node's own folder (it may have other names, or be missing on some
+ * nodes), and the newest checkpoint is the newest of which all parts are found on the nodes of this
+ * job, on whichever; one with a part missing is passed over like a damaged one, with the part and
+ * its tensors named. What a rank reads and its node lacks comes from a node that has it, through a
+ * file in dir that is gone when the reader is closed. It also opens what was saved into one folder.
  * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
  * tutti_init. Graph-capture: refused. After a failure: refused.
  */

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "nodes_test.h"
+
+const char *nodes_dir(const nodes_job *job, int rank, char path[PATH_CAP])
+{
+    snprintf(path, PATH_CAP, "%s/%c", job->top, job->folders[rank]);
+    return path;
+}
+
+static void end(tt_rank *r, nodes_job *job, tutti_status status)
+{
+    job->each[r->rank] = status;
+    if (status != TUTTI_OK && r->rank == r->size - 1)
+        snprintf(job->text, sizeof job->text, "%s", tutti_last_error());
+}
+
+static void save_body(tt_rank *r)
+{
+    nodes_job *job = r->arg;
+    char path[PATH_CAP];
+    tutti_ckpt_begin_opts begin = TUTTI_CKPT_BEGIN_OPTS_INIT;
+    tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
+    begin.flags = TUTTI_CKPT_NODE_LOCAL;
+    opts.keep_last = job->keep_last;
+    tutti_status status =
+        small_save_with(r, nodes_dir(job, r->rank, path), job->step, &begin, &opts);
+    if (status == TUTTI_OK)
+        status = tutti_ckpt_wait(r->ctx, &job->each_got[r->rank]);
+    end(r, job, status);
+}
+
+static void load_body(tt_rank *r)
+{
+    nodes_job *job = r->arg;
+    char path[PATH_CAP];
+    tutti_ckpt_reader *rd;
+    tutti_ckpt_open_opts opts = TUTTI_CKPT_OPEN_OPTS_INIT;
+    opts.flags = TUTTI_CKPT_OPEN_NODE_LOCAL;
+    tutti_status status =
+        tutti_ckpt_open_with(r->ctx, nodes_dir(job, r->rank, path), job->step, &opts, &rd);
+    if (status == TUTTI_OK) {
+        job->each_got[r->rank] = tutti_ckpt_step(rd);
+        status = small_check(r, rd, tutti_ckpt_step(rd));
+        if (status != TUTTI_OK)
+            tt_say(r, "opened, but: %s: %s", tutti_status_name(status), tutti_last_error());
+        tutti_ckpt_close(rd);
+    }
+    end(r, job, status);
+}
+
+static const char *run(nodes_job *job, tt_body body)
+{
+    int n = (int)strlen(job->folders);
+    memset(job->each, 0, sizeof job->each);
+    memset(job->each_got, 0, sizeof job->each_got);
+    job->text[0] = '\0';
+    const char *report = tt_ranks_run(n, job->nodes, body, job);
+    for (int i = 1; i < n && report[0] == '\0'; i++)
+        if (job->each[i] != job->each[0] || job->each_got[i] != job->each_got[0])
+            return "the ranks disagree";
+    job->status = job->each[0];
+    job->got = job->each_got[0];
+    return report;
+}
+
+const char *nodes_save(nodes_job *job)
+{
+    return run(job, save_body);
+}
+
+const char *nodes_load(nodes_job *job)
+{
+    return run(job, load_body);
+}

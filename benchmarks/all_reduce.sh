@@ -11,9 +11,9 @@ tutti=$build/bin/tutti
 root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 
-# The value of a key of one row: key NAME "JSON". Peers' keys are read behind their name.
+# The value of a row's own key: key NAME "JSON", the first of that name. The peers' come behind it, and are read behind their names.
 key() {
-    printf '%s\n' "$2" | sed -n "s/.*\"$1\":\\([-0-9.e]*\\).*/\\1/p"
+    printf '%s\n' "$2" | grep -o "\"$1\":[-0-9.e]*" | sed -n '1s/.*://p'
 }
 peer() {
     printf '%s\n' "$3" | sed -n "s/.*\"$1\":{[^}]*\"$2\":\\([-0-9.e]*\\).*/\\1/p"

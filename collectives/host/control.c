@@ -79,13 +79,24 @@ static tutti_status make_private(tt_host *host)
     return TUTTI_OK;
 }
 
-static tutti_status attach(tt_host *host, const tt_shm_handle *handles)
+/* What a rank tells the others while a communicator is made. */
+typedef struct hello {
+    tt_shm_handle shm;
+    tt_reach_offered reach;
+} hello;
+
+static tutti_status attach(tt_host *host, const hello *all)
 {
+    bool able = host->nodes == 1 && host->locals > 1;
     if (host->locals > 1 && host->local > 0)
-        TT_TRY(tt_shm_attach(&handles[host->ranks[0]], &host->shm));
+        TT_TRY(tt_shm_attach(&all[host->ranks[0]].shm, &host->shm));
     if (host->locals > 1)
         host->control = host->shm.base;
     host->counted = atomic_load(&host->control->counted) != 0;
+    for (int i = 0; i < host->locals && able; i++)
+        able = tt_reach_try(host, i, &all[host->ranks[i]].reach);
+    if (!able)
+        atomic_fetch_add(&host->control->unreachable, 1);
     return TUTTI_OK;
 }
 
@@ -101,13 +112,15 @@ static void choose_barrier(tt_host *host)
 tutti_status tt_control_create(tt_host *host)
 {
     tt_group *group = &host->comm->group;
-    tt_shm_handle mine = {0}, *all = NULL;
+    hello mine = {0}, *all = NULL;
     tutti_status status = TUTTI_OK;
 
     if (host->locals == 1)
         status = make_private(host);
     else if (host->local == 0)
-        status = tt_shm_create(segment_bytes(host), NULL, &host->shm, &mine);
+        status = tt_shm_create(segment_bytes(host), NULL, &host->shm, &mine.shm);
+    if (status == TUTTI_OK)
+        status = tt_reach_offer(host, &mine.reach);
     if (status == TUTTI_OK && host->locals > 1 && host->local == 0)
         choose_barrier(host);
     if (status == TUTTI_OK)
@@ -117,6 +130,8 @@ tutti_status tt_control_create(tt_host *host)
         status = tt_all_gather_fixed(group, "making a communicator", &mine, sizeof mine, all);
     if (status == TUTTI_OK)
         status = tt_agree(group, "making a communicator", attach(host, all));
+    if (status == TUTTI_OK)
+        host->reaches = atomic_load(&host->control->unreachable) == 0;
     tt_shm_seal(&host->shm);
     free(all);
     return status;

@@ -29,6 +29,9 @@ typedef struct tt_block {
     tt_line line[2]; /* calls take turns: see meet.c */
     alignas(TT_APART) _Atomic uint32_t phase; /* barriers the rank has entered */
     alignas(TT_APART) _Atomic uint32_t sleepers; /* on one of the words above */
+    /* reach.c: whose plain memory the rank is in, its local index + 1; whether others may be in its
+     * own no more */
+    alignas(TT_APART) _Atomic uint32_t inside, withdrawn;
 } tt_block;
 
 struct tt_control {
@@ -37,6 +40,7 @@ struct tt_control {
     alignas(TT_APART) _Atomic uint32_t count; /* entries into barriers, of all ranks */
     alignas(TT_APART) _Atomic uint32_t passed; /* barriers that all have entered */
     _Atomic uint32_t sleepers; /* on passed */
+    _Atomic uint32_t unreachable; /* ranks whose tries failed (reach.c); set while it is made */
     alignas(TT_APART) tt_block block[]; /* then counts, payloads, slots */
 };
 

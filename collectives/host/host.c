@@ -91,6 +91,8 @@ static tutti_status run_collective(const tt_call *call, const tt_patience *patie
         tt_turn_pass(&run, &call->comm->done_seq);
     } else {
         tt_links_cancel(&run);
+        if (run.host->reaches)
+            tt_reach_withdraw(run.host);
     }
     return status;
 }
@@ -210,6 +212,7 @@ static tutti_status prepare(tt_host *host)
     TT_TRY(tt_calloc(locals, sizeof *host->peer, &host->peer));
     TT_TRY(tt_calloc(locals + 1, sizeof *host->target, &host->target));
     TT_TRY(tt_calloc(locals, sizeof *host->count, &host->count));
+    TT_TRY(tt_calloc(locals, sizeof *host->pid, &host->pid));
     TT_TRY(tt_calloc(locals, sizeof *host->payload, &host->payload));
     TT_TRY(tt_calloc(size + 1, sizeof *host->operand, &host->operand)); /* two at least */
     TT_TRY(tt_calloc(2 * (size + 1), sizeof *host->offset, &host->offset));
@@ -233,6 +236,7 @@ static void host_destroy(tutti_comm *comm)
     free(host->work);
     free(host->payload);
     free(host->count);
+    free(host->pid);
     free(host->seat);
     free(host->offset);
     free(host->at);

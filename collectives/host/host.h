@@ -8,6 +8,7 @@
  *   link.c     messages between nodes
  *   small.c    small calls on one node
  *   quick.c    tiny ones, on a short way
+ *   reach.c    plain memory of other processes
  *   tune.c     the sizes at which they change their way
  *   order.c    the order of summation: which ranks a node may sum before the rest
  *   sum.c      all_reduce, reduce_scatter, reduce on one node
@@ -56,7 +57,7 @@ enum { TT_TINY_WORDS = 7, TT_TINY_BYTES = 8 * TT_TINY_WORDS };
 typedef struct tt_notice {
     tt_form form;
     tt_key key;
-    tt_mem_place in, out; /* id 0: plain memory, or not used */
+    tt_mem_place in, out; /* id 0: plain memory, whose address is the offset, or not used */
     uint64_t in_bytes; /* that peers may reach for */
 } tt_notice;
 
@@ -84,6 +85,9 @@ typedef struct tt_host {
 
     tt_control *control;
     tt_shm shm; /* control's memory, where ranks share it */
+    bool reaches; /* plain memory of the others on this node, by way of the kernel */
+    pid_t *pid; /* of each local rank; 0: this process */
+    uint64_t proof; /* read by the others to find out */
     bool counted; /* ranks count arrivals instead of looking at each other's words */
     tt_tune tune;
     uint32_t phase; /* barriers this rank has entered */
@@ -151,6 +155,20 @@ bool tt_blame_later(tt_blame *blame); /* not yet */
 tutti_status tt_control_create(tt_host *host); /* collective over the communicator, agreed */
 void tt_control_destroy(tt_host *host);
 char *tt_control_slot(const tt_host *host, int local, int slot);
+
+/* reach.c */
+enum { TT_REACH_MOST = 32 /* local ranks: more have pieces too small for a system call each */ };
+typedef struct tt_reach_offered {
+    uint64_t pid, address, proof;
+    uint64_t wanted;
+} tt_reach_offered;
+tutti_status tt_reach_offer(tt_host *host, tt_reach_offered *out);
+bool tt_reach_try(tt_host *host, int local, const tt_reach_offered *offered);
+tutti_status tt_reach_read(const tt_run *run, int local, uint64_t address, void *to, size_t bytes);
+tutti_status tt_reach_write(const tt_run *run, int local, uint64_t address, const void *from,
+                            size_t bytes);
+/* This rank's call fails: from now on nobody is in its plain memory. */
+void tt_reach_withdraw(const tt_host *host);
 
 /* meet.c */
 bool tt_meet_is_tiny(const tt_call *call,

@@ -238,7 +238,7 @@ static tt_mem_place place_of(tt_run *run, const void *ptr, size_t bytes, tt_mem_
     const tt_mem_reg *reg = ptr == NULL || bytes == 0
                                 ? NULL
                                 : tt_mem_find_again(comm->ctx->upper, comm, ptr, bytes, hint);
-    return reg == NULL ? (tt_mem_place){0, 0} : tt_mem_describe(reg, ptr);
+    return reg == NULL ? (tt_mem_place){0, (uintptr_t)ptr} : tt_mem_describe(reg, ptr);
 }
 
 /* Bytes of a rank's `in` and `out` that peers may reach for; those of an all_to_allv are known to

@@ -2,9 +2,9 @@
 /*
  * gather, scatter and all_to_all: every block goes from one rank to one other. Between nodes it is
  * one message, from the sender's buffer to the receiver's. Inside a node the receiver reads it: at
- * once where the sender's buffer is registered (a gather's or scatter's root gets help), else in
- * rounds through the sender's slot, which has a part for each local rank; two slots take turns,
- * with one barrier per round.
+ * once where the sender's buffer is registered (a gather's or scatter's root gets help) or can be
+ * reached by way of the kernel (reach.c), else in rounds through the sender's slot, which has a
+ * part for each local rank; two slots take turns, with one barrier per round.
  */
 #include "host/host.h"
 
@@ -91,7 +91,7 @@ static tutti_status exchange(const plan *p)
 
 static bool plain(const plan *p, int local)
 {
-    return p->host->peer[local].notice.in.id == 0;
+    return !p->host->reaches && p->host->peer[local].notice.in.id == 0;
 }
 
 static char *slot_of(const plan *p, int local, size_t k, int to_local)
@@ -161,7 +161,7 @@ static void share_all(const plan *p)
             share_block(p, i);
 }
 
-static void read_registered(const plan *p)
+static tutti_status read_blocks(const plan *p)
 {
     const tt_host *host = p->host;
     int me = host->ranks[host->local];
@@ -172,8 +172,14 @@ static void read_registered(const plan *p)
         size_t offset = p->call->kind == TT_GATHER ? 0 : (size_t)me * bytes;
         if (p->pairwise)
             offset = tt_meet_sent_offset(host, i, host->local) * p->element;
-        copy(p, out_of(p, host->ranks[i]), host->peer[i].in + offset, bytes);
+        char *to = out_of(p, host->ranks[i]);
+        const tt_peer *peer = &host->peer[i];
+        if (peer->in != NULL)
+            copy(p, to, peer->in + offset, bytes);
+        else
+            TT_TRY(tt_reach_read(p->run, i, peer->notice.in.offset + offset, to, bytes));
     }
+    return TUTTI_OK;
 }
 
 static void copy_in(const plan *p, size_t k)
@@ -265,7 +271,7 @@ tutti_status tt_host_pairs(tt_run *run)
     if (p.shares)
         share_all(&p);
     else
-        read_registered(&p);
+        TT_TRY(read_blocks(&p));
     for (size_t k = 0; k < p.rounds; k++) {
         copy_in(&p, k);
         TT_TRY(tt_meet_barrier(run));

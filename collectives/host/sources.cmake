@@ -14,6 +14,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/p2p.c
     ${CMAKE_CURRENT_LIST_DIR}/pairs.c
     ${CMAKE_CURRENT_LIST_DIR}/quick.c
+    ${CMAKE_CURRENT_LIST_DIR}/reach.c
     ${CMAKE_CURRENT_LIST_DIR}/reduce.c
     ${CMAKE_CURRENT_LIST_DIR}/reduce_plan.c
     ${CMAKE_CURRENT_LIST_DIR}/route.c

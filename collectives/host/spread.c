@@ -12,8 +12,8 @@
  * All of a node then read the block where it lies: in the origin's registered input, in the
  * driver's registered output, else in the provider's slot, in rounds of one piece per block with
  * one barrier each. A slot is filled again `RING` rounds later; receives for round k + RING - 1 are
- * posted behind barrier k, when everybody has read round k - 1. One node without plain input needs
- * no rounds at all.
+ * posted behind barrier k, when everybody has read round k - 1. One node without plain input, or
+ * where it can be reached by way of the kernel (reach.c), needs no rounds at all.
  */
 #include "host/host.h"
 
@@ -79,9 +79,9 @@ static bool piece_of(const plan *p, int block, size_t k, size_t *begin_out, size
 }
 
 /* The piece in the origin's `in`, which lies at `begin` of `out`. */
-static const char *in_of(const plan *p, const tt_peer *peer, int block, size_t begin)
+static size_t in_offset(const plan *p, int block, size_t begin)
 {
-    return peer->in + begin - (gathers(p) ? p->host->offset[block] * p->element : 0);
+    return begin - (gathers(p) ? p->host->offset[block] * p->element : 0);
 }
 
 static bool from_here(const plan *p, int block)
@@ -93,7 +93,7 @@ static bool from_here(const plan *p, int block)
 static bool slotted(const plan *p, int block)
 {
     const tt_notice *notice = &p->host->peer[p->host->seat[block].local].notice;
-    if (p->host->locals == 1)
+    if (p->host->locals == 1 || p->host->reaches)
         return false;
     return from_here(p, block) ? notice->in.id == 0 : notice->out.id == 0;
 }
@@ -112,7 +112,7 @@ static const char *find(const plan *p, int block, size_t k, size_t begin)
     bool own_input = from_here(p, block) && seat->local == p->host->local;
     if (slotted(p, block) && !own_input)
         return slot_of(p, block, k);
-    return from_here(p, block) ? in_of(p, peer, block, begin) : peer->out + begin;
+    return from_here(p, block) ? peer->in + in_offset(p, block, begin) : peer->out + begin;
 }
 
 /* The next node on a block's tree after `node`: *child counts from 0. -1: no more. */
@@ -195,13 +195,26 @@ static tutti_status provide(const plan *p, int block, int index, size_t k)
     return TUTTI_OK;
 }
 
-static void read_round(const plan *p, size_t k)
+/* Whether a block of this one node lies in a peer's plain memory, which is read from there. */
+static bool reached(const plan *p, int block)
+{
+    return p->host->reaches && p->host->peer[p->host->seat[block].local].in == NULL;
+}
+
+static tutti_status read_round(const plan *p, size_t k)
 {
     size_t begin, bytes;
     char *out = p->call->out;
     for (int block = 0; block < p->blocks && out != NULL; block++) {
         if (!piece_of(p, block, k, &begin, &bytes))
             continue;
+        if (reached(p, block)) {
+            const int local = p->host->seat[block].local;
+            TT_TRY(tt_reach_read(p->run, local,
+                                 p->host->peer[local].notice.in.offset + in_offset(p, block, begin),
+                                 out + begin, bytes));
+            continue;
+        }
         const char *from = find(p, block, k, begin);
         if (from == out + begin)
             continue;
@@ -212,6 +225,7 @@ static void read_round(const plan *p, size_t k)
     }
     if (p->past_cache)
         tt_copy_past_cache_end();
+    return TUTTI_OK;
 }
 
 /* Gives every block its place in its provider's slot. */
@@ -272,7 +286,7 @@ tutti_status tt_host_spread(tt_run *run)
             TT_TRY(tt_meet_barrier(run));
         if (run->host->nodes > 1)
             TT_TRY(for_mine(&p, k + RING - 1, post_receive));
-        read_round(&p, k);
+        TT_TRY(read_round(&p, k));
     }
     if (p.reads)
         TT_TRY(tt_meet_barrier(run)); /* peers read this rank's buffers */

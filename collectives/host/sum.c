@@ -8,11 +8,15 @@
  * when it is copied. Results that would not stay in the cache and whose lines nobody has read are
  * written around it.
  *
- * If a buffer that peers must reach is plain, the node works in rounds of one piece per part: ranks
- * with plain input copy what others sum into a slot, one barrier per round, ranks with plain output
- * copy others' results from their slots. Input slots are free again two barriers later, output
- * slots one iteration later. In place is safe in every mixture: a piece is overwritten by the rank
- * that sums it, after it was read, or by its own rank, when it was summed.
+ * Plain memory that the system lets ranks reach (reach.c) is worked on in the same way, piece by
+ * piece: others' input is read into this rank's slots, and results are written from where they were
+ * made. Every line goes from one core to another twice, not four times as by slots.
+ *
+ * Else, if a buffer that peers must reach is plain, the node works in rounds of one piece per part:
+ * ranks with plain input copy what others sum into a slot, one barrier per round, ranks with plain
+ * output copy others' results from their slots. Input slots are free again two barriers later,
+ * output slots one iteration later. In place is safe in every mixture: a piece is overwritten by
+ * the rank that sums it, after it was read, or by its own rank, when it was summed.
  */
 #include "host/host.h"
 
@@ -27,6 +31,7 @@ typedef struct plan {
     size_t element, total;
     size_t piece, rounds; /* elements; number */
     bool staged;
+    bool reached; /* some plain buffers, by way of the kernel */
     bool past_cache; /* what is not in place is written around the cache */
 } plan;
 
@@ -80,14 +85,51 @@ static char *out_slot(const plan *p, int local, size_t k)
     return tt_control_slot(p->host, local, TT_IN_SLOTS + (int)(k % TT_OUT_SLOTS));
 }
 
-static void view_inputs(const plan *p, size_t k, size_t begin)
+/* Room for a piece of a peer's input, or for one of results, that is reached. */
+static char *scratch(const plan *p, int index)
+{
+    return tt_control_slot(p->host, p->host->local, 0) + (size_t)index * p->piece * p->element;
+}
+
+static tutti_status view_inputs(const plan *p, size_t k, size_t begin, size_t n)
 {
     const tt_host *host = p->host;
     for (int i = 0; i < host->locals; i++) {
-        const char *in = host->peer[i].in;
-        host->operand[i] = (tt_operand){
-            in != NULL ? in + begin * p->element : in_slot(p, i, k, host->local), false};
+        const tt_peer *peer = &host->peer[i];
+        const char *in = peer->in;
+        if (in != NULL) {
+            in += begin * p->element;
+        } else if (p->reached) {
+            in = scratch(p, i);
+            TT_TRY(tt_reach_read(p->run, i, peer->notice.in.offset + begin * p->element,
+                                 scratch(p, i), n * p->element));
+        } else {
+            in = in_slot(p, i, k, host->local);
+        }
+        host->operand[i] = (tt_operand){in, false};
     }
+    return TUTTI_OK;
+}
+
+/* Where this rank keeps results that others wait for. */
+static char *result_of(const plan *p, size_t k, size_t begin)
+{
+    const tt_host *host = p->host;
+    if (!p->reached)
+        return out_slot(p, host->local, k);
+    return wants(p, host->local) ? (char *)p->call->out + begin * p->element
+                                 : scratch(p, host->locals);
+}
+
+/* Writes a piece's results, which are here, to the plain memory of those that want them. */
+static tutti_status deliver(const plan *p, size_t k, size_t begin, size_t n)
+{
+    const tt_host *host = p->host;
+    for (int i = 0; i < host->locals && p->call->kind != TT_REDUCE_SCATTER; i++)
+        if (wants(p, i) && host->peer[i].out == NULL)
+            TT_TRY(tt_reach_write(p->run, i, host->peer[i].notice.out.offset + begin * p->element,
+                                  result_of(p, k, begin), n * p->element));
+    return TUTTI_OK;
 }
 
 /* Where the result of this rank's piece goes; returns the number of places in host->target. Those
@@ -106,8 +148,8 @@ static int find_targets(const plan *p, size_t k, size_t begin, int *past_out)
     }
     for (int i = 0; i < host->locals; i++)
         slot = slot || (wants(p, i) && host->peer[i].out == NULL);
-    if (slot)
-        host->target[n++] = out_slot(p, host->local, k);
+    if (slot && !(p->reached && wants(p, host->local)))
+        host->target[n++] = result_of(p, k, begin);
     for (int past = 0; past < 2; past++) {
         for (int i = 0; i < host->locals; i++) {
             const tt_peer *peer = &host->peer[i];
@@ -171,15 +213,16 @@ static void sum_to_targets(const plan *p, int targets, int past, size_t n)
         tt_copy_past_cache_end();
 }
 
-static void sum_piece(const plan *p, size_t k)
+static tutti_status sum_piece(const plan *p, size_t k)
 {
     size_t begin, n;
     int past;
     if (!piece_of(p, p->host->local, k, &begin, &n))
-        return;
-    view_inputs(p, k, begin);
+        return TUTTI_OK;
+    TT_TRY(view_inputs(p, k, begin, n));
     int targets = find_targets(p, k, begin, &past);
     sum_to_targets(p, targets, past, n);
+    return p->reached ? deliver(p, k, begin, n) : TUTTI_OK;
 }
 
 static void copy_in(const plan *p, size_t k)
@@ -213,6 +256,14 @@ static void copy_out(const plan *p, size_t k)
         tt_copy_past_cache_end();
 }
 
+/* The bytes of a piece that has to fit into slots: with others' pieces into one of them, or with
+ * the peers' inputs and a result into all of this rank's. */
+static size_t most_bytes(const plan *p)
+{
+    const size_t slot = p->host->tune.slot_bytes, locals = (size_t)p->host->locals;
+    return p->reached ? tt_min_size(slot, TT_SLOTS * slot / (locals + 1)) : slot / locals;
+}
+
 static void make_plan(tt_run *run, plan *p)
 {
     tt_host *host = run->host;
@@ -232,12 +283,14 @@ static void make_plan(tt_run *run, plan *p)
         longest = n > longest ? n : longest;
         p->staged = p->staged || (host->locals > 1 && (plain_in(p, i) || plain_out(p, i)));
     }
+    p->reached = p->staged && host->reaches;
+    p->staged = p->staged && !p->reached;
     p->piece = longest;
-    if (p->staged)
-        p->piece = tt_min_size(longest, host->tune.slot_bytes / (size_t)host->locals / ALIGN *
-                                            ALIGN / p->element);
+    if (p->staged || p->reached)
+        p->piece = tt_min_size(longest, most_bytes(p) / ALIGN * ALIGN / p->element);
     p->rounds = longest == 0 ? 0 : (longest + p->piece - 1) / p->piece;
-    p->past_cache = p->total * p->element >= host->tune.nt_bytes;
+    /* what is reached is read again at once */
+    p->past_cache = p->total * p->element >= host->tune.nt_bytes && !p->reached;
 }
 
 tutti_status tt_host_sum(tt_run *run)
@@ -247,13 +300,14 @@ tutti_status tt_host_sum(tt_run *run)
     if (p.rounds == 0)
         return TUTTI_OK;
     if (!p.staged) {
-        sum_piece(&p, 0);
+        for (size_t k = 0; k < p.rounds; k++)
+            TT_TRY(sum_piece(&p, k));
         return tt_meet_barrier(run); /* peers read and wrote this rank's buffers */
     }
     for (size_t k = 0; k <= p.rounds; k++) {
         copy_in(&p, k);
         TT_TRY(tt_meet_barrier(run));
-        sum_piece(&p, k);
+        TT_TRY(sum_piece(&p, k));
         if (k > 0)
             copy_out(&p, k - 1);
     }

@@ -45,6 +45,9 @@ typedef enum tt_env_type {
       "lease (where locks do not reach other nodes), off")                                         \
     X(CKPT_WAIT_LOCK, TT_ENV_SECONDS, "60", true,                                                  \
       "seconds that a save waits for a folder that another job saves into")                        \
+    X(CMA, TT_ENV_BOOL, "1", true,                                                                 \
+      "1: host collectives copy plain memory of other processes of a node straight "               \
+      "(process_vm_readv) where the system allows it; 0: through shared memory")                   \
     X(HIERARCHICAL, TT_ENV_STRING, "auto", true,                                                   \
       "all_reduce over NCCL in two levels (node, then between nodes): 1, 0, or auto: as planned")  \
     X(HOST_ID, TT_ENV_STRING, "", false,                                                           \

@@ -16,9 +16,10 @@ static const layout_case layouts[] = {
 };
 
 /* Sizes at which the collectives change their way, and instruction sets: layouts take turns. */
-static const char *const switches[][4] = {
-    {"0", "0", "0", "auto"},     {"64", "64", "64", "plain"}, {"64", "16K", "64", "auto"},
-    {"8K", "32K", "1K", "avx2"}, {"64", "64", "1G", "auto"},
+static const char *const switches[][5] = {
+    {"0", "0", "0", "auto", "1"},     {"64", "64", "64", "plain", "0"},
+    {"64", "16K", "64", "auto", "1"}, {"8K", "32K", "1K", "avx2", "0"},
+    {"64", "64", "1G", "auto", "0"},
 };
 
 static long batches = 28; /* of each of the layouts: about 1000 calls in all */
@@ -33,7 +34,7 @@ static void body(tt_rank *r)
 static void choose_switches(uint64_t turn)
 {
     static const char *const names[] = {"TUTTI_SMALL_BYTES", "TUTTI_CARRY_BYTES", "TUTTI_NT_BYTES",
-                                        "TUTTI_SIMD"};
+                                        "TUTTI_SIMD", "TUTTI_CMA"};
     const char *const *value = switches[turn % (sizeof switches / sizeof switches[0])];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         setenv(names[i], value[i], 1);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/spare.h"
 #include "core/mem.h"
 
 /* Bytes that this rank touches; in + in_shift == out + out_shift is "in place". */
@@ -126,26 +127,27 @@ static tutti_status check_counts(const tt_call *call, const size_t *counts, size
     return TUTTI_OK;
 }
 
-static tutti_status copy_counts(const size_t *counts, int size, size_t **copy_out)
+static tutti_status copy_counts(const tt_call *call, const size_t *counts, size_t **copy_out)
 {
-    TT_TRY(tt_calloc((size_t)size, sizeof **copy_out, copy_out));
-    memcpy(*copy_out, counts, (size_t)size * sizeof *counts);
+    const tt_upper *upper = call->comm->ctx->upper;
+    const size_t bytes = (size_t)call->comm->group.size * sizeof *counts;
+    TT_TRY(tt_spare_take(upper->spare, bytes, copy_out));
+    memcpy(*copy_out, counts, bytes);
     return TUTTI_OK;
 }
 
 static tutti_status take_counts(tt_call *call, const tt_counts *v)
 {
-    const int size = call->comm->group.size;
     const bool pairwise = call->kind == TT_ALL_TO_ALL;
     size_t total;
     if (v->counts == NULL || (pairwise && v->recv_counts == NULL))
         return bad(call, "the array of counts is NULL");
     TT_TRY(check_counts(call, v->counts, &call->n));
-    TT_TRY(copy_counts(v->counts, size, &call->counts));
+    TT_TRY(copy_counts(call, v->counts, &call->counts));
     if (!pairwise)
         return TUTTI_OK;
     TT_TRY(check_counts(call, v->recv_counts, &total));
-    return copy_counts(v->recv_counts, size, &call->recv_counts);
+    return copy_counts(call, v->recv_counts, &call->recv_counts);
 }
 
 static tutti_status check_stream(const tt_call *call)

@@ -136,6 +136,7 @@ typedef struct tt_upper {
     tutti_comm *world;
     tutti_comm *comms; /* all, the youngest first; under lock */
     pthread_mutex_t lock;
+    struct tt_spare *spare; /* for calls under way */
     struct tt_recorder *recorder; /* the last call of each communicator */
     struct tt_mem_table *mem; /* registered memory of all communicators: host/memory.h */
     struct tt_nccl_ctx *nccl; /* of the NCCL backend: nccl/backend.h */

@@ -3,12 +3,12 @@
 #include "comm/issue.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "comm/spare.h"
 #include "core/mem.h"
 
 typedef struct call_group {
-    tt_call *calls;
+    tt_call *calls; /* room for twice cap: issuing needs as much again */
     size_t n, cap;
     tutti_status status; /* of the first call that was refused */
     char text[TT_ERROR_TEXT_MAX];
@@ -17,9 +17,26 @@ typedef struct call_group {
 static _Thread_local call_group group;
 _Thread_local int tt_group_depth; /* apart, where every call can look at it cheaply */
 
+static tutti_status make_room(const tutti_comm *comm)
+{
+    enum { FIRST = 16 };
+    const tt_upper *upper = comm->ctx->upper;
+    const size_t cap = group.cap == 0 ? FIRST : 2 * group.cap;
+    tt_call *calls;
+    if (group.n < group.cap)
+        return TUTTI_OK;
+    TT_TRY(tt_spare_take(upper->spare, 2 * cap * sizeof *calls, &calls));
+    for (size_t i = 0; i < group.n; i++)
+        calls[i] = group.calls[i];
+    tt_spare_give(group.calls);
+    group.calls = calls;
+    group.cap = cap;
+    return TUTTI_OK;
+}
+
 tutti_status tt_group_add(const tt_call *call)
 {
-    tutti_status status = tt_grow(&group.calls, &group.cap, group.n + 1, sizeof *group.calls);
+    tutti_status status = make_room(call->comm);
     if (status != TUTTI_OK) {
         tt_call owned = *call;
         tt_call_free(&owned);
@@ -70,7 +87,7 @@ void tt_group_forget(tutti_comm *comm)
     }
     group.n = kept;
     if (kept == 0) {
-        free(group.calls);
+        tt_spare_give(group.calls);
         group.calls = NULL;
         group.cap = 0;
     }
@@ -97,7 +114,7 @@ tutti_status tutti_group_end(void)
     if (--tt_group_depth > 0)
         return TUTTI_OK;
     tt_call *calls = group.calls;
-    size_t n = group.n;
+    size_t n = group.n, cap = group.cap;
     tutti_status status = group.status;
     reset();
     if (status != TUTTI_OK) {
@@ -105,8 +122,8 @@ tutti_status tutti_group_end(void)
             tt_call_free(&calls[i]);
         tt_fail_text(status, group.text);
     } else if (n > 0) {
-        status = tt_issue(calls, n);
+        status = tt_issue(calls, n, calls + cap);
     }
-    free(calls);
+    tt_spare_give(calls);
     return status;
 }

@@ -6,6 +6,7 @@
 #include "boot/live.h"
 #include "comm/comm.h"
 #include "comm/planning.h"
+#include "comm/spare.h"
 #include "core/mem.h"
 #include "trace/recorder.h"
 
@@ -25,6 +26,8 @@ static tutti_status make_world(tutti_ctx *ctx)
         ctx->upper = upper;
         status = tt_recorder_create(&upper->recorder);
     }
+    if (status == TUTTI_OK)
+        status = tt_spare_create(&upper->spare);
     TT_TRY(tt_agree(&ctx->world, "tutti_init, world communicator", status));
     tt_ctx_set_last_seen(ctx, last_seen);
     /* Ids of its own: exchanges of the context (tutti_step, checkpoints) may run in another thread
@@ -47,6 +50,7 @@ static void destroy_comms(tutti_ctx *ctx)
     tt_comms_destroy(ctx);
     tt_ctx_set_last_seen(ctx, NULL);
     tt_recorder_destroy(upper->recorder);
+    tt_spare_drop(upper->spare);
     pthread_mutex_destroy(&upper->lock);
     free(upper);
     ctx->upper = NULL;

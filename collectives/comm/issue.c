@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/issue.h"
 
-#include <stdlib.h>
-
 #include "comm/key.h"
 #include "core/mem.h"
 
@@ -20,7 +18,7 @@ tutti_status tt_submit(tt_call *call, const tt_counts *v)
         call->comm->ops->quick(call, &status))
         return status;
     if (status == TUTTI_OK)
-        return tt_issue(call, 1);
+        return tt_issue(call, 1, NULL);
     tt_call_free(call);
     /* What is unsupported is so on all ranks; anything else may be this rank's mistake alone. */
     if (call->comm != NULL && call->comm->group.size > 1 && status != TUTTI_ERR_UNSUPPORTED)
@@ -101,20 +99,14 @@ static tutti_status launch_all(tt_call *calls, size_t n, tt_call *scratch)
     return first;
 }
 
-tutti_status tt_issue(tt_call *calls, size_t n)
+tutti_status tt_issue(tt_call *calls, size_t n, tt_call *scratch)
 {
     tutti_status status = TUTTI_OK;
-    tt_call *scratch = NULL;
-    if (n > 1)
-        status = tt_calloc(n, sizeof *scratch, &scratch);
-    if (status != TUTTI_OK)
-        status = tt_ctx_fail(calls[0].comm->ctx, status); /* the others may issue theirs */
     for (size_t i = 0; i < n && status == TUTTI_OK; i++)
         status = compare(&calls[i]);
     if (status != TUTTI_OK) {
         for (size_t i = 0; i < n; i++)
             tt_call_free(&calls[i]);
-        free(scratch);
         return status;
     }
     for (size_t i = 0; i < n; i++)
@@ -124,7 +116,5 @@ tutti_status tt_issue(tt_call *calls, size_t n)
         status = calls[0].comm->ops->launch(calls, 1);
         return status == TUTTI_OK ? TUTTI_OK : tt_ctx_fail(ctx, status);
     }
-    status = launch_all(calls, n, scratch);
-    free(scratch);
-    return status;
+    return launch_all(calls, n, scratch);
 }

@@ -24,8 +24,9 @@ tutti_status tt_call_check(tt_call *call, const tt_counts *v);
 tutti_status tt_submit(tt_call *call, const tt_counts *v);
 
 /* Numbers the calls in their order, compares them over the ranks in checked mode and hands them to
- * the backends, one launch per stream. Takes over what the calls own. */
-tutti_status tt_issue(tt_call *calls, size_t n);
+ * the backends, one launch per stream. Takes over what the calls own. scratch: room for n calls if
+ * there is more than one. */
+tutti_status tt_issue(tt_call *calls, size_t n, tt_call *scratch);
 
 /* This thread's group (group.c). */
 extern _Thread_local int tt_group_depth __attribute__((tls_model("initial-exec")));

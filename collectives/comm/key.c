@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/spare.h"
 #include "core/hash.h"
 #include "core/mem.h"
 
@@ -43,8 +44,8 @@ const char *tt_kind_name(tt_kind kind)
 
 void tt_call_free(tt_call *call)
 {
-    free(call->counts);
-    free(call->recv_counts);
+    tt_spare_give(call->counts);
+    tt_spare_give(call->recv_counts);
     call->counts = call->recv_counts = NULL;
 }
 

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/spare.h"
 #include "trace/recorder.h"
 
 enum { MIN_PART = 64 /* bytes of a slot's part: one element at least, aligned */ };
@@ -131,7 +132,7 @@ static tutti_status run_job(void *arg)
     job *j = arg;
     tutti_status status = carry_out(j->call, j->n, &j->call[0].comm->ctx->worker_patience);
     count_pending(j, false);
-    free(j);
+    tt_spare_give(j);
     return status;
 }
 
@@ -139,7 +140,8 @@ static tutti_status queue(tt_call *calls, size_t n)
 {
     tutti_ctx *ctx = calls[0].comm->ctx;
     job *j;
-    tutti_status status = tt_calloc(1, sizeof *j + n * sizeof j->call[0], &j);
+    const tt_upper *upper = ctx->upper;
+    tutti_status status = tt_spare_take(upper->spare, sizeof *j + n * sizeof j->call[0], &j);
     if (status != TUTTI_OK)
         goto free_calls;
     j->n = n;
@@ -149,7 +151,7 @@ static tutti_status queue(tt_call *calls, size_t n)
     if (status == TUTTI_OK)
         return TUTTI_OK;
     count_pending(j, false);
-    free(j);
+    tt_spare_give(j);
 
 free_calls:
     for (size_t i = 0; i < n; i++)

@@ -12,7 +12,8 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
+
+#include "comm/spare.h"
 
 typedef struct head {
     uint64_t n, dtype;
@@ -65,7 +66,8 @@ tutti_status tt_p2p_post(const tt_call *calls, size_t n, const tt_patience *pati
     *p2p_out = NULL;
     if (count == 0)
         return TUTTI_OK;
-    TT_TRY(tt_calloc(1, sizeof *p2p + count * sizeof p2p->transfer[0], &p2p));
+    const tt_upper *upper = calls[0].comm->ctx->upper;
+    TT_TRY(tt_spare_take(upper->spare, sizeof *p2p + count * sizeof p2p->transfer[0], &p2p));
     *p2p_out = p2p; /* also half-way: the caller cancels */
     for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
         tutti_comm *comm = calls[i].comm;
@@ -141,7 +143,7 @@ tutti_status tt_p2p_finish(tt_p2p *p2p)
         return TUTTI_OK;
     tutti_status status = tt_link_wait_for(&p2p->run, all_done, late_peer, p2p);
     if (status == TUTTI_OK)
-        free(p2p);
+        tt_spare_give(p2p);
     else
         tt_p2p_cancel(p2p);
     return status;
@@ -159,5 +161,5 @@ void tt_p2p_cancel(tt_p2p *p2p)
         if (t->data_req.ptr != NULL)
             boot->ops->cancel(boot, &t->data_req);
     }
-    free(p2p);
+    tt_spare_give(p2p);
 }

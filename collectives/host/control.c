@@ -15,7 +15,7 @@
 
 #include "host/control.h"
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, RING_MOST = 4096 /* bytes of an input in the ring */ };
 
 static size_t counts_offset(int locals)
 {
@@ -27,23 +27,38 @@ static size_t counts_words(int locals)
     return TT_COUNTS_ROWS * (size_t)locals;
 }
 
-/* Per rank and parity: the input of a small call. */
+/* Per rank: the inputs of small calls. */
 static size_t payloads_offset(int locals)
 {
     size_t counts = (size_t)locals * 2 * counts_words(locals) * sizeof(uint64_t);
     return tt_round_up(counts_offset(locals) + counts, TT_LINE);
 }
 
+size_t tt_control_ring_bytes(const tt_host *host)
+{
+    return tt_min_size(host->tune.small_bytes, RING_MOST);
+}
+
+/* One for each line, and two for larger inputs. */
+static size_t payload_bytes(const tt_host *host)
+{
+    return TT_LINES * tt_control_ring_bytes(host) + 2 * host->tune.carry_bytes;
+}
+
 static size_t slots_offset(const tt_host *host)
 {
-    size_t payloads = (size_t)host->locals * 2 * host->tune.carry_bytes;
+    size_t payloads = (size_t)host->locals * payload_bytes(host);
     return tt_round_up(payloads_offset(host->locals) + payloads, PAGE);
 }
 
-char *tt_control_payload_of(const tt_host *host, int local, uint32_t number)
+char *tt_control_payload_of(const tt_host *host, int local, uint32_t number, size_t most)
 {
-    size_t index = 2 * (size_t)local + number % 2;
-    return (char *)host->control + payloads_offset(host->locals) + index * host->tune.carry_bytes;
+    const size_t ring = tt_control_ring_bytes(host);
+    char *own =
+        (char *)host->control + payloads_offset(host->locals) + (size_t)local * payload_bytes(host);
+    if (most <= ring)
+        return own + number % TT_LINES * ring;
+    return own + TT_LINES * ring + number % 2 * host->tune.carry_bytes;
 }
 
 _Atomic uint64_t *tt_control_counts(const tt_host *host, int local, uint32_t number, int row)

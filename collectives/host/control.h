@@ -11,7 +11,9 @@ enum {
     TT_SPINS = 2000, /* looks before a wait is taken to be a long one */
     TT_LINE = 64,
     TT_APART = 128, /* lines are fetched in pairs */
-    TT_FLAGS_MOST = 16 /* ranks that look at each other's lines */
+    TT_FLAGS_MOST = 16, /* ranks that look at each other's lines */
+    TT_AHEAD = 8, /* small calls published and not finished: ahead.c */
+    TT_LINES = 2 * TT_AHEAD
 };
 
 /*
@@ -26,7 +28,7 @@ typedef struct tt_line {
 } tt_line;
 
 typedef struct tt_block {
-    tt_line line[2]; /* calls take turns: see meet.c */
+    tt_line line[TT_LINES]; /* calls take turns: see meet.c */
     alignas(TT_APART) _Atomic uint32_t phase; /* barriers the rank has entered */
     alignas(TT_APART) _Atomic uint32_t sleepers; /* on one of the words above */
     /* reach.c: whose plain memory the rank is in, its local index + 1; whether others may be in its
@@ -66,7 +68,10 @@ enum {
     TT_KEY_ROOT_AT = TT_KEY_N_AT + TT_KEY_N_BITS
 };
 
-char *tt_control_payload_of(const tt_host *host, int local, uint32_t number);
+/* Where the input of a call lies whose largest one has `most` bytes. */
+char *tt_control_payload_of(const tt_host *host, int local, uint32_t number, size_t most);
+/* The most that calls published ahead may have. */
+size_t tt_control_ring_bytes(const tt_host *host);
 _Atomic uint64_t *tt_control_counts(const tt_host *host, int local, uint32_t number, int row);
 
 /* The words of a line that does not hold the input itself. */

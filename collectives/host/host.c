@@ -92,10 +92,22 @@ static tutti_status run_collective(const tt_call *call, const tt_patience *patie
         tt_turn_pass(&run, &call->comm->done_seq);
     } else {
         tt_links_cancel(&run);
-        if (run.host->reaches)
-            tt_reach_withdraw(run.host);
     }
     return status;
+}
+
+/* The collectives among the calls; *at: the one that is carried out. */
+static tutti_status run_all(const tt_call *calls, size_t n, const tt_patience *patience, size_t *at)
+{
+    for (size_t step = 1; *at < n; *at += step) {
+        const tt_call *call = &calls[*at];
+        step = 1;
+        if (tt_is_p2p(call->kind))
+            continue;
+        step = tt_ahead_count(call, n - *at);
+        TT_TRY(step == 1 ? run_collective(call, patience) : tt_ahead_run(call, step, patience));
+    }
+    return TUTTI_OK;
 }
 
 /* Everything the calls own is given back. */
@@ -104,9 +116,13 @@ static tutti_status carry_out(tt_call *calls, size_t n, const tt_patience *patie
     tutti_ctx *ctx = calls[0].comm->ctx;
     tt_p2p *p2p = NULL;
     tutti_status status = tt_p2p_post(calls, n, patience, &p2p);
-    for (size_t i = 0; i < n && status == TUTTI_OK; i++)
-        if (!tt_is_p2p(calls[i].kind))
-            status = run_collective(&calls[i], patience);
+    if (status == TUTTI_OK) {
+        size_t at = 0;
+        status = run_all(calls, n, patience, &at);
+        const tt_host *host = at < n ? calls[at].comm->backend : NULL;
+        if (status != TUTTI_OK && host->reaches)
+            tt_reach_withdraw(host);
+    }
     if (status == TUTTI_OK)
         status = tt_p2p_finish(p2p);
     else

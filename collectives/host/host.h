@@ -9,6 +9,7 @@
  *   small.c    small calls on one node
  *   quick.c    tiny ones, on a short way
  *   reach.c    plain memory of other processes
+ *   ahead.c    several of them at once, in a group
  *   tune.c     the sizes at which they change their way
  *   order.c    the order of summation: which ranks a node may sum before the rest
  *   sum.c      all_reduce, reduce_scatter, reduce on one node
@@ -127,6 +128,7 @@ typedef struct tt_run {
     const tt_call *call;
     const tt_patience *patience;
     tt_form form;
+    uint32_t number; /* of the call: tt_host.calls when it was published */
     bool may_carry; /* a large call that fits beside the line */
     size_t links; /* of host->links in use */
     char what[160]; /* made when a wait is long enough to be talked about */
@@ -206,6 +208,11 @@ void tt_small_choose(tt_run *run); /* its form */
 size_t tt_small_bytes(const tt_call *call); /* of this rank's input */
 size_t tt_small_most(const tt_call *call); /* of the largest input of any rank */
 void tt_small_finish(const tt_run *run);
+
+/* ahead.c: how many of a launch's calls, from the first on, are small ones that follow each other
+ * on one communicator; and those carried out, if there is more than one. */
+size_t tt_ahead_count(const tt_call *calls, size_t n);
+tutti_status tt_ahead_run(const tt_call *calls, size_t n, const tt_patience *patience);
 
 /* p2p.c: all sends and receives among the calls, in two steps. */
 typedef struct tt_p2p tt_p2p;

@@ -4,9 +4,10 @@
  *
  * Every call begins with a meeting: each rank publishes what it calls and where its buffers are,
  * all wait for all, and every rank compares every line with the first one. So a difference is found
- * by all of them at once, with the same text, before anything is touched. Lines are doubly
- * buffered: a rank that has left the meeting may publish its next call while a slow one still
- * reads; it cannot publish the one after that. So are the inputs of small calls (small.c).
+ * by all of them at once, with the same text, before anything is touched. Calls take turns with
+ * their lines: a rank that has left the meeting may publish its next call while a slow one still
+ * reads; it cannot publish the one after that, save for small calls of a group (ahead.c). So do the
+ * inputs of small calls (small.c).
  *
  * A line holds everything: the call's number and key in one word, and the input itself when it has
  * at most 56 bytes. A tiny call is thus one cache line handed over, without a lock, a clock or an
@@ -54,7 +55,7 @@ bool tt_meet_is_tiny(const tt_call *call, size_t bytes)
 
 static const tt_line *line_of(const tt_host *host, int local, uint32_t number)
 {
-    return &host->control->block[local].line[number % 2];
+    return &host->control->block[local].line[number % TT_LINES];
 }
 
 static void read_line(const tt_line *line, tt_notice *out)
@@ -81,9 +82,10 @@ static void read_line(const tt_line *line, tt_notice *out)
 static void find_payloads(const tt_run *run)
 {
     const tt_host *host = run->host;
+    const size_t most = tt_small_most(run->call);
     for (int i = 0; i < host->locals; i++)
-        host->payload[i] = run->form == TT_TINY ? (const char *)line_of(host, i, host->calls)->word
-                                                : tt_control_payload_of(host, i, host->calls);
+        host->payload[i] = run->form == TT_TINY ? (const char *)line_of(host, i, run->number)->word
+                                                : tt_control_payload_of(host, i, run->number, most);
     host->payload[host->local] = run->call->in;
 }
 
@@ -105,19 +107,32 @@ uint64_t tt_meet_sent_offset(const tt_host *host, int from, int to)
 
 /* Waiting. */
 
-static bool has_come(const tt_host *host, int local)
+static bool has_come(const tt_run *run, int local)
 {
-    return tt_reached(
-        atomic_load_explicit(&line_of(host, local, host->calls)->number, memory_order_relaxed),
-        host->calls);
+    const tt_line *line = line_of(run->host, local, run->number);
+    return tt_reached(atomic_load_explicit(&line->number, memory_order_relaxed), run->number);
 }
 
-static size_t append_late(const tt_host *host, int local, char *buf, size_t cap)
+/* The last call that a rank has published; its number is 0 if there is none. */
+static const tt_line *last_line(const tt_host *host, int local)
+{
+    const tt_line *last = line_of(host, local, 0);
+    for (uint32_t i = 1; i < TT_LINES; i++) {
+        const tt_line *line = line_of(host, local, i);
+        if (!tt_reached(atomic_load_explicit(&last->number, memory_order_acquire),
+                        atomic_load_explicit(&line->number, memory_order_acquire)))
+            last = line;
+    }
+    return last;
+}
+
+static size_t append_late(const tt_run *run, int local, char *buf, size_t cap)
 {
     char name[TT_HOST_MAX + 64], call[96];
+    const tt_host *host = run->host;
     const tutti_comm *comm = host->comm;
-    bool came = has_come(host, local);
-    const tt_line *line = line_of(host, local, came ? host->calls : host->calls - 1);
+    bool came = has_come(run, local);
+    const tt_line *line = came ? line_of(host, local, run->number) : last_line(host, local);
     tt_notice last;
     int used;
 
@@ -148,16 +163,16 @@ static bool late_locals(void *arg, char *buf, size_t cap)
     bool missing = false;
     size_t used = 0;
     for (int i = 0; i < host->locals; i++)
-        missing = missing || !has_come(host, i);
+        missing = missing || !has_come(w->run, i);
     if (!missing && tt_blame_later(&w->blame))
         return false;
     for (int i = 0; i < host->locals; i++) {
         uint32_t phase = atomic_load_explicit(&host->control->block[i].phase, memory_order_relaxed);
-        if ((has_come(host, i) && tt_reached(phase, host->phase)) || cap - used < 4)
+        if ((has_come(w->run, i) && tt_reached(phase, host->phase)) || cap - used < 4)
             continue;
         if (used > 0)
             used += (size_t)snprintf(buf + used, cap - used, "; ");
-        used += append_late(host, i, buf + used, cap - used);
+        used += append_late(w->run, i, buf + used, cap - used);
     }
     return used > 0;
 }
@@ -314,7 +329,8 @@ static void carry_input(const tt_run *run)
     tt_host *host = run->host;
     size_t bytes = tt_small_bytes(run->call);
     if (bytes > 0)
-        memcpy(tt_control_payload_of(host, host->local, host->calls), run->call->in, bytes);
+        memcpy(tt_control_payload_of(host, host->local, run->number, tt_small_most(run->call)),
+               run->call->in, bytes);
 }
 
 static void publish_notice(tt_run *run, tt_line *line)
@@ -350,7 +366,8 @@ uint32_t tt_meet_publish(tt_run *run)
     tt_host *host = run->host;
     tt_block *block = &host->control->block[host->local];
     uint32_t number = ++host->calls, key;
-    tt_line *line = &block->line[number % 2];
+    tt_line *line = &block->line[number % TT_LINES];
+    run->number = number;
     if (run->form == TT_TINY)
         publish_input(run, line);
     else
@@ -385,7 +402,7 @@ static tutti_status compare(const tt_run *run)
     const tt_host *host = run->host;
     const tt_key *first = &host->peer[0].notice.key;
     for (int i = 0; i < host->locals; i++)
-        read_line(line_of(host, i, host->calls), &host->peer[i].notice);
+        read_line(line_of(host, i, run->number), &host->peer[i].notice);
     for (int i = 1; i < host->locals; i++) {
         const tt_key *other = &host->peer[i].notice.key;
         if (!tt_key_equal(first, other))
@@ -451,9 +468,9 @@ tutti_status tt_meet_published(tt_run *run, uint32_t key)
     if (host->counted)
         TT_TRY(tt_meet_barrier(run));
     for (int i = 0; i < host->locals; i++) {
-        tt_line *line = &block[i].line[host->calls % 2];
+        tt_line *line = &block[i].line[run->number % TT_LINES];
         if (!host->counted && i != host->local)
-            TT_TRY(wait_for(run, &line->number, host->calls, &block[i].sleepers));
+            TT_TRY(wait_for(run, &line->number, run->number, &block[i].sleepers));
         same = same && atomic_load_explicit(&line->key, memory_order_relaxed) == key;
     }
     if (!same) /* else the key says it all */

@@ -46,10 +46,11 @@ static bool meet(const tt_run *run, uint32_t key, uint64_t (*word)[TT_TINY_WORDS
     tt_host *host = run->host;
     const tt_block *block = host->control->block;
     const bool tiny = run->form == TT_TINY;
+    const size_t most = tt_small_most(run->call);
     uint64_t words[3];
-    expected e = {.number = host->calls, .key = key, .words = 3, .words_equal = words};
+    expected e = {.number = run->number, .key = key, .words = 3, .words_equal = words};
     if (tiny) {
-        e.words = (tt_small_most(run->call) + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+        e.words = (most + sizeof(uint64_t) - 1) / sizeof(uint64_t);
         e.words_equal = NULL;
     } else {
         const tt_key mine = tt_key_of(run->call);
@@ -59,10 +60,10 @@ static bool meet(const tt_run *run, uint32_t key, uint64_t (*word)[TT_TINY_WORDS
     }
     for (int i = 0; i < host->locals; i++) {
         host->payload[i] =
-            tiny ? (const char *)word[i] : tt_control_payload_of(host, i, host->calls);
+            tiny ? (const char *)word[i] : tt_control_payload_of(host, i, run->number, most);
         if (i == host->local)
             host->payload[i] = run->call->in;
-        else if (!take(&block[i].line[host->calls % 2], &e, word[i]))
+        else if (!take(&block[i].line[run->number % TT_LINES], &e, word[i]))
             return false;
     }
     return true;

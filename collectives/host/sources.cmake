@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 target_sources(tutti_objects PRIVATE
+    ${CMAKE_CURRENT_LIST_DIR}/ahead.c
     ${CMAKE_CURRENT_LIST_DIR}/control.c
     ${CMAKE_CURRENT_LIST_DIR}/host.c
     ${CMAKE_CURRENT_LIST_DIR}/kernels.c

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * In a steady state collectives of a node allocate nothing: inline, on streams, with counts and in
- * groups, by way of the kernel and through slots. The linker puts the counters below in front of the C library (--wrap).
+ * groups, by way of the kernel and through slots. The linker puts the counters below in front of
+ * the C library (--wrap).
  */
 #include <pthread.h>
 #include <stdatomic.h>

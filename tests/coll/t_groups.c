@@ -151,6 +151,49 @@ static void body(tt_rank *r)
     }
 }
 
+/* Many small collectives, in a group on the ranks that have `grouped` set and one by one on the
+ * others. Half of them take what the one before has made. */
+static void small_ones(tt_rank *r)
+{
+    enum { CALLS = 40, MOST = 700, TIMES = 30 };
+    const unsigned grouped = *(const unsigned *)r->arg;
+    float(*in)[MOST] = calloc(CALLS, sizeof *in), (*out)[MOST] = calloc(CALLS, sizeof *out);
+    tt_rng rng = {grouped};
+    for (int time = 0; time < TIMES && !r->failed; time++) {
+        tutti_status status = TUTTI_OK;
+        size_t n[CALLS];
+        if ((grouped >> r->rank & 1) != 0)
+            status = tutti_group_begin();
+        for (int i = 0; i < CALLS && status == TUTTI_OK; i++) {
+            const bool chained = i > 0 && tt_rand_below(&rng, 2) == 0;
+            n[i] = chained ? n[i - 1] : tt_rand_below(&rng, MOST);
+            for (size_t k = 0; k < n[i]; k++)
+                in[i][k] = (float)(1 + r->rank);
+            status = tutti_all_reduce(r->comm, chained ? out[i - 1] : in[i], out[i], n[i], f32,
+                                      chained ? TUTTI_MAX : TUTTI_SUM, inline_stream);
+        }
+        if (status == TUTTI_OK && (grouped >> r->rank & 1) != 0)
+            status = tutti_group_end();
+        if (status != TUTTI_OK)
+            tt_say(r, "time %d: %s", time, tutti_last_error());
+        for (int i = 0; i < CALLS && status == TUTTI_OK; i++)
+            for (size_t k = 0; k < n[i]; k++)
+                if (out[i][k] != (float)(r->size * (r->size + 1) / 2))
+                    tt_say(r, "time %d, call %d, element %zu: %g", time, i, k, (double)out[i][k]);
+    }
+    free(in);
+    free(out);
+}
+
+static void small_ones_run_ahead(void **state)
+{
+    (void)state;
+    setenv("TUTTI_SPIN_US", "20", 1); /* as where each rank has a core */
+    for (unsigned grouped = 0; grouped < 8; grouped++)
+        TT_ASSERT_RANKS(grouped < 4 ? 2 : 3, NULL, small_ones, &grouped);
+    unsetenv("TUTTI_SPIN_US");
+}
+
 static void groups(void **state)
 {
     (void)state;
@@ -161,6 +204,7 @@ static void groups(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(groups)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(groups),
+                                       cmocka_unit_test(small_ones_run_ahead)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

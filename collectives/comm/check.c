@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/spare.h"
 #include "core/mem.h"
+#include "core/spare.h"
 
 /* Bytes that this rank touches; in + in_shift == out + out_shift is "in place". */
 typedef struct extent {

@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-#include "comm/spare.h"
 #include "core/mem.h"
+#include "core/spare.h"
 
 typedef struct call_group {
     tt_call *calls; /* room for twice cap: issuing needs as much again */

@@ -6,8 +6,8 @@
 #include "boot/live.h"
 #include "comm/comm.h"
 #include "comm/planning.h"
-#include "comm/spare.h"
 #include "core/mem.h"
+#include "core/spare.h"
 #include "trace/recorder.h"
 
 static void last_seen(const tutti_ctx *ctx, char *buf, size_t cap)

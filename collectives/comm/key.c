@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/spare.h"
 #include "core/hash.h"
 #include "core/mem.h"
+#include "core/spare.h"
 
 static const char *const kind_names[TT_KIND_COUNT] = {
     [TT_ALL_REDUCE] = "all_reduce",

@@ -13,6 +13,5 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/memory.c
     ${CMAKE_CURRENT_LIST_DIR}/planning.c
     ${CMAKE_CURRENT_LIST_DIR}/scalars.c
-    ${CMAKE_CURRENT_LIST_DIR}/spare.c
     ${CMAKE_CURRENT_LIST_DIR}/split.c
     ${CMAKE_CURRENT_LIST_DIR}/variables.c)

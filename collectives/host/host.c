@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/spare.h"
+#include "core/spare.h"
 #include "trace/recorder.h"
 
 enum { MIN_PART = 64 /* bytes of a slot's part: one element at least, aligned */ };

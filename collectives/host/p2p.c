@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "comm/spare.h"
+#include "core/spare.h"
 
 typedef struct head {
     uint64_t n, dtype;

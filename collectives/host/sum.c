@@ -132,12 +132,23 @@ static tutti_status deliver(const plan *p, size_t k, size_t begin, size_t n)
     return TUTTI_OK;
 }
 
+/* Whether results that nobody can write to their place are kept here for those that want them. */
+static bool keeps_results(const plan *p)
+{
+    const tt_host *host = p->host;
+    if (p->reached && wants(p, host->local))
+        return false; /* they are in its own output */
+    for (int i = 0; i < host->locals; i++)
+        if (wants(p, i) && host->peer[i].out == NULL)
+            return true;
+    return false;
+}
+
 /* Where the result of this rank's piece goes; returns the number of places in host->target. Those
  * to be written around the cache come last, from *past_out on. */
 static int find_targets(const plan *p, size_t k, size_t begin, int *past_out)
 {
     tt_host *host = p->host;
-    bool slot = false;
     int n = 0;
     if (p->call->kind == TT_REDUCE_SCATTER) {
         size_t first = host->offset[host->local];
@@ -146,9 +157,7 @@ static int find_targets(const plan *p, size_t k, size_t begin, int *past_out)
             p->past_cache && p->call->out != (const char *)p->call->in + first * p->element ? 0 : 1;
         return 1;
     }
-    for (int i = 0; i < host->locals; i++)
-        slot = slot || (wants(p, i) && host->peer[i].out == NULL);
-    if (slot && !(p->reached && wants(p, host->local)))
+    if (keeps_results(p))
         host->target[n++] = result_of(p, k, begin);
     for (int past = 0; past < 2; past++) {
         for (int i = 0; i < host->locals; i++) {

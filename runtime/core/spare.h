@@ -4,8 +4,8 @@
  * back is kept for the next call of about the same size, so that a steady state allocates nothing.
  * A store lives as long as it is held or something taken from it is out. Any thread.
  */
-#ifndef TT_COMM_SPARE_H
-#define TT_COMM_SPARE_H
+#ifndef TT_CORE_SPARE_H
+#define TT_CORE_SPARE_H
 
 #include "core/status.h"
 

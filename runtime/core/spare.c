@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/spare.h"
+#include "core/spare.h"
 
 #include <pthread.h>
 #include <stdalign.h>

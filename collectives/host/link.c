@@ -114,14 +114,16 @@ static tutti_status link_done(void *arg, bool *done_out)
     const tutti_comm *comm = w->run->host->comm;
     tt_boot *boot = comm->ctx->boot;
     size_t bytes = w->link->bytes;
-    TT_TRY(boot->ops->test(boot, &w->link->req, done_out, w->link->receive ? &bytes : NULL, NULL));
-    if (*done_out && bytes != w->link->bytes)
+    tutti_status status =
+        boot->ops->test(boot, &w->link->req, done_out, w->link->receive ? &bytes : NULL, NULL);
+    const bool longer = status == TUTTI_ERR_MISMATCH; /* the bootstrap knows no more of it */
+    if (longer || (status == TUTTI_OK && *done_out && bytes != w->link->bytes))
         return tt_fail(TUTTI_ERR_MISMATCH,
-                       "%s on comm %s: rank %d sent %zu bytes where this rank expects %zu: the "
-                       "calls differ between nodes (TUTTI_CHECK=1 shows how)",
+                       "%s on comm %s: rank %d sent %s than the %zu bytes that this rank expects: "
+                       "the calls differ between nodes (TUTTI_CHECK=1 shows how)",
                        tt_kind_name(w->run->call->kind), comm->name,
-                       comm->group.world[w->link->rank], bytes, w->link->bytes);
-    return TUTTI_OK;
+                       comm->group.world[w->link->rank], longer ? "more" : "less", w->link->bytes);
+    return status;
 }
 
 static bool late_peer(void *arg, char *buf, size_t cap)

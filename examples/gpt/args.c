@@ -48,6 +48,8 @@ static const option options[] = {
     {"--ckpt", OPTION_STRING, offsetof(args, ckpt), 0, 0, 0, "folder of checkpoints"},
     {"--every", OPTION_INT, offsetof(args, every), 1, 1e9, 100, "steps between checkpoints"},
     {"--keep", OPTION_INT, offsetof(args, keep), 0, 1e6, 3, "newest checkpoints kept; 0: all"},
+    {"--ckpt-node-local", OPTION_FLAG, offsetof(args, node_local), 0, 0, 0,
+     "--ckpt is a folder of each node's own, which gets its part"},
     {"--resume", OPTION_FLAG, offsetof(args, resume), 0, 0, 0,
      "go on from the newest checkpoint in --ckpt, afresh if there is none"},
     {"--zero", OPTION_INT, offsetof(args, zero), 0, 1, 0,
@@ -197,6 +199,8 @@ static const char *check(const args *a)
     }
     if (a->resume && a->ckpt == NULL)
         return "--resume needs --ckpt DIR";
+    if (a->node_local && a->ckpt == NULL)
+        return "--ckpt-node-local needs --ckpt DIR";
     if (!is_type(a->precision) || !is_type(a->wire)) {
         const bool wire = is_type(a->precision);
 

@@ -21,7 +21,7 @@ typedef struct args {
     const char *precision; /* of products: "f32", "bf16", "f16" */
     const char *wire; /* how gradients travel: "f32", "bf16", "f16" */
     int64_t zero; /* 1: optimizer state is shared out to the ranks */
-    bool resume, reproducible, help;
+    bool resume, node_local, reproducible, help;
 } args;
 
 /* Reads argv. NULL, or what is wrong as a sentence (static memory). a->text is to be freed by

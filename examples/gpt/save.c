@@ -98,11 +98,14 @@ static tutti_status add_all(run *r, tutti_ckpt *ck)
 
 int save_begin(run *r)
 {
+    tutti_ckpt_begin_opts begin = TUTTI_CKPT_BEGIN_OPTS_INIT;
     tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
     char mesh[64];
     tutti_ckpt *ck;
-    int status = run_check(r, tutti_ckpt_begin(r->ctx, r->options->ckpt, r->step, &ck));
+    int status;
 
+    begin.flags = r->options->node_local ? TUTTI_CKPT_NODE_LOCAL : 0;
+    status = run_check(r, tutti_ckpt_begin_with(r->ctx, r->options->ckpt, r->step, &begin, &ck));
     if (status != 0)
         return status;
     /* A rank that could not add something still takes part in the commit, which then fails on every
@@ -228,10 +231,13 @@ static int resume(run *r, tutti_ckpt_reader *rd)
 
 int start_from_checkpoints(run *r)
 {
+    tutti_ckpt_open_opts opts = TUTTI_CKPT_OPEN_OPTS_INIT;
     tutti_ckpt_reader *rd;
-    tutti_status found = tutti_ckpt_open(r->ctx, r->options->ckpt, -1, &rd);
+    tutti_status found;
     int status;
 
+    opts.flags = r->options->node_local ? TUTTI_CKPT_OPEN_NODE_LOCAL : 0;
+    found = tutti_ckpt_open_with(r->ctx, r->options->ckpt, TUTTI_CKPT_STEP_NEWEST, &opts, &rd);
     if (found == TUTTI_ERR_NOT_FOUND) {
         if (r->options->resume)
             report_say(&r->report, "no checkpoint in %s: starting afresh", r->options->ckpt);

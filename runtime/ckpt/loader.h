@@ -23,6 +23,9 @@ void tt_source_close(tt_source *src); /* takes one that is not open: all zero */
 tutti_status tt_source_open_as(int dir, const char *name, int64_t step, tt_buf *text,
                                tt_source *src_out);
 
+/* Bytes of the files that are here, and how many are not. */
+uint64_t tt_source_bytes(const tt_source *src, size_t *absent_out);
+
 /* A checkpoint saved node-local whose files `absent` are nowhere to be found: CORRUPT, which names
  * the parts and the tensors. */
 tutti_status tt_source_lacks(const tt_source *src, const bool *absent);

@@ -99,6 +99,19 @@ static tutti_status check_sizes(tt_source *src)
     return TUTTI_OK;
 }
 
+uint64_t tt_source_bytes(const tt_source *src, size_t *absent_out)
+{
+    uint64_t bytes = 0;
+    *absent_out = 0;
+    for (size_t i = 0; i < src->m.cat.nfile; i++) {
+        if (src->absent != NULL && src->absent[i])
+            ++*absent_out;
+        else
+            bytes += src->m.cat.file[i].bytes;
+    }
+    return bytes;
+}
+
 static void put_text(char *buf, size_t cap, size_t *at, const char *text)
 {
     if (*at < cap)

@@ -248,7 +248,7 @@ int main(int argc, char **argv)
     setenv("TUTTI_LOG", "error", 0);
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_model_forgets), cmocka_unit_test(some),
                                        cmocka_unit_test(nodes)};
-    const struct CMUnitTest longer[] = {cmocka_unit_test(many), cmocka_unit_test(nodes_many)};
+    const struct CMUnitTest longer[] = {cmocka_unit_test(nodes_many), cmocka_unit_test(many)};
     if (argc > 1 && strcmp(argv[1], "long") == 0)
         return cmocka_run_group_tests(longer, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,22 +28,15 @@ static const char *age_text(int64_t seconds, char text[32])
     return text;
 }
 
-static uint64_t stored_bytes(const tt_source *src, size_t manifest)
-{
-    uint64_t bytes = manifest;
-    for (size_t i = 0; i < src->m.cat.nfile; i++)
-        bytes += src->m.cat.file[i].bytes;
-    return bytes;
-}
-
 /* One step as JSON, or as a line. */
 static void list_step(int dir, int64_t step, json_t *array)
 {
     tt_buf text = {0};
     tt_source src = {0};
-    char size[32], age[32];
+    char size[32], age[32], part[64] = "";
+    size_t absent = 0;
     tutti_status status = tt_source_open(dir, step, &text, &src);
-    uint64_t bytes = status == TUTTI_OK ? stored_bytes(&src, text.size) : 0;
+    uint64_t bytes = status == TUTTI_OK ? tt_source_bytes(&src, &absent) + text.size : 0;
     int64_t seconds = status == TUTTI_OK ? (int64_t)time(NULL) - src.m.time : 0;
     json_t *object = json_object();
     json_object_set_new(object, "step", json_integer(step));
@@ -57,17 +50,21 @@ static void list_step(int dir, int64_t step, json_t *array)
         json_object_set_new(object, "mesh", json_string(src.m.mesh));
         json_object_set_new(object, "world", json_integer(src.m.world));
         json_object_set_new(object, "files", json_integer((json_int_t)src.m.cat.nfile));
+        json_object_set_new(object, "files_elsewhere", json_integer((json_int_t)absent));
         json_object_set_new(object, "tensors", json_integer((json_int_t)src.m.cat.ntensor));
     }
+    if (absent > 0)
+        snprintf(part, sizeof part, "  a part: %zu of %zu files are on other nodes", absent,
+                 src.m.cat.nfile);
     if (array != NULL)
         json_array_append(array, object);
     else if (status != TUTTI_OK)
         printf("%12lld  damaged: %s\n", (long long)step, tutti_last_error());
     else
-        printf("%12lld  %10s  %4d rank%s %6zu tensors  %s ago%s%s\n", (long long)step,
+        printf("%12lld  %10s  %4d rank%s %6zu tensors  %s ago%s%s%s\n", (long long)step,
                ckpt_size_text(bytes, size), src.m.world, src.m.world == 1 ? ", " : "s,",
                src.m.cat.ntensor, age_text(seconds, age), src.m.mesh[0] == '\0' ? "" : "  ",
-               src.m.mesh);
+               src.m.mesh, part);
     json_decref(object);
     tt_source_close(&src);
     tt_buf_free(&text);

@@ -25,14 +25,15 @@ typedef struct board {
     char text[TT_ERROR_TEXT_MAX];
     int64_t step;
     uint64_t bytes;
+    size_t absent; /* files of other parts */
 } board;
 
 static tutti_status check_blocks(const tt_source *src)
 {
     ckpt_progress p = {.what = "verifying"};
     tutti_status status = TUTTI_OK;
-    for (size_t i = 0; i < src->m.cat.nfile; i++)
-        p.total += src->m.cat.file[i].bytes;
+    size_t absent;
+    p.total = tt_source_bytes(src, &absent);
     for (int part = 0; part < PARTS && status == TUTTI_OK; part++) {
         status = tt_source_verify(src, part, PARTS);
         ckpt_progress_add(&p, p.total / PARTS);
@@ -48,8 +49,7 @@ static void check_one(int dir, int64_t step, board *b)
     snprintf(b->at, sizeof b->at, "its manifest");
     b->status = tt_source_open(dir, step, &text, &src);
     if (b->status == TUTTI_OK) {
-        for (size_t i = 0; i < src.m.cat.nfile; i++)
-            b->bytes += src.m.cat.file[i].bytes;
+        b->bytes = tt_source_bytes(&src, &b->absent);
         snprintf(b->at, sizeof b->at, "its checksums");
         b->status = check_blocks(&src);
     }
@@ -114,9 +114,13 @@ static int report(const ckpt_args *a, const board *b, json_t *array)
             json_object_set_new(object, "reason", json_string(b->text));
         else
             json_object_set_new(object, "bytes", json_integer((json_int_t)b->bytes));
+        json_object_set_new(object, "files_elsewhere", json_integer((json_int_t)b->absent));
         json_array_append_new(array, object);
     } else if (b->status == TUTTI_OK) {
-        printf("step %lld: good, %s\n", (long long)b->step, ckpt_size_text(b->bytes, size));
+        printf("step %lld: good, %s", (long long)b->step, ckpt_size_text(b->bytes, size));
+        if (b->absent > 0)
+            printf("; it is one part, %zu files are on other nodes", b->absent);
+        putchar('\n');
     }
     if (b->status == TUTTI_OK)
         return 0;

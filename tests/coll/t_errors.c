@@ -211,6 +211,7 @@ static void mismatches_between_nodes(void **state)
          TUTTI_ERR_MISMATCH,
          {"rank 1 called all_reduce of 7 f32", "rank 0 called all_reduce of 8 f32"}},
         {2, from0, from1, TUTTI_ERR_MISMATCH, {"rank 2", "with root 1", "with root 0"}},
+        {1, sum8, from0, TUTTI_ERR_MISMATCH, {"called broadcast", "called all_reduce"}},
         {1,
          pairs1,
          pairs2,

@@ -6,13 +6,18 @@
 typedef struct layout_case {
     int ranks;
     const char *nodes, *chunk;
+    int way; /* between nodes */
 } layout_case;
+enum { AUTO, DIRECT, HALVING, DOUBLING, WAYS };
+static const char *const ways[WAYS] = {"auto", "direct", "halving", "doubling"};
 
 static const layout_case layouts[] = {
-    {1, NULL, "256K"}, {2, NULL, "4K"},  {2, "1,1", "1K"},   {3, NULL, "100"},
-    {3, "2,1", "4K"},  {4, NULL, "2K"},  {4, "2x2", "1K"},   {4, "3,1", "4K"},
-    {4, "4x1", "512"}, {7, NULL, "4K"},  {7, "3,1,3", "8K"}, {8, "2x4", "4K"},
-    {8, "5,3", "2K"},  {16, NULL, "8K"}, {16, "4x4", "16K"}, {16, "7,1,8", "4K"},
+    {1, NULL, "256K", AUTO},         {2, NULL, "4K", AUTO},       {2, "1,1", "1K", DIRECT},
+    {3, NULL, "100", AUTO},          {3, "2,1", "4K", AUTO},      {4, NULL, "2K", AUTO},
+    {4, "2x2", "1K", AUTO},          {4, "3,1", "4K", HALVING},   {4, "4x1", "512", HALVING},
+    {7, NULL, "4K", AUTO},           {7, "3,1,3", "8K", HALVING}, {8, "2x4", "4K", DOUBLING},
+    {8, "2,2,1,2,1", "2K", HALVING}, {16, NULL, "8K", AUTO},      {16, "4x4", "16K", DOUBLING},
+    {16, "7,1,8", "4K", DIRECT},
 };
 
 /* Sizes at which the collectives change their way, and instruction sets: layouts take turns. */
@@ -24,7 +29,7 @@ static const char *const switches[][5] = {
 
 static long batches = 28; /* of each of the layouts: about 1000 calls in all */
 static uint64_t first_seed = 1;
-static layout_case only = {0, NULL, "4K"};
+static layout_case only = {0, NULL, "4K", AUTO};
 
 static void body(tt_rank *r)
 {
@@ -38,6 +43,15 @@ static void choose_switches(uint64_t turn)
     const char *const *value = switches[turn % (sizeof switches / sizeof switches[0])];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         setenv(names[i], value[i], 1);
+}
+
+/* How nodes exchange sums: another way with every first seed. */
+static void choose_way(const layout_case *at, uint64_t turn)
+{
+    static const char *const lags[] = {"0", "1", "3"}, *const leaders[] = {"1", "0"};
+    setenv("TUTTI_NODE_WAY", ways[((uint64_t)at->way + first_seed - 1) % WAYS], 1);
+    setenv("TUTTI_NODE_LAG", lags[turn % 3], 1);
+    setenv("TUTTI_LEADER_BYTES", leaders[turn % 2], 1);
 }
 
 static void random_layouts(void **state)
@@ -55,6 +69,7 @@ static void random_layouts(void **state)
             w.chunk_bytes *= 1024;
         setenv("TUTTI_CHUNK_BYTES", at->chunk, 1);
         choose_switches(first_seed - 1 + i);
+        choose_way(at, first_seed - 1 + i);
         TT_ASSERT_RANKS(at->ranks, at->nodes, body, &w);
     }
 }

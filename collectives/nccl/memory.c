@@ -8,6 +8,11 @@
  *
  * Windows are collective: every rank registers and deregisters in the same order, after its pending
  * work on the communicator.
+ *
+ * After a failure nothing can be agreed any more. A rank frees its memory when its own
+ * communicators are aborted and its streams are empty. A peer's kernel may still read it: what
+ * ncclMemAlloc gives is mapped by the peers in its own right and stays while they map it; for the
+ * program's own memory this is said at tutti_deregister.
  */
 #include <stdlib.h>
 #include <string.h>

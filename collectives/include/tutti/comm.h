@@ -84,7 +84,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_alloc(tutti_comm *comm, size_t byte
  * Frees what tutti_alloc gave, after this rank's pending work on the communicator. NULL is TUTTI_OK
  * when NULL on all ranks. Errors: ARG (not from tutti_alloc on this communicator), TIMEOUT, REMOTE.
  * Collective: yes, over comm. Blocks: host. Stream: none. Threads: one at a time per communicator.
- * Graph-capture: refused. After a failure: local.
+ * Graph-capture: refused. After a failure: local; on CUDA the memory goes once this rank's
+ * communicators are aborted and its streams are empty, and with the process if that takes long.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_free(tutti_comm *comm, void *ptr);
 
@@ -103,7 +104,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_register(tutti_comm *comm, void *pt
  * Undoes tutti_register after this rank's pending work on the communicator; contents and address
  * stay. Do it before free(). Errors: ARG, TIMEOUT, REMOTE, NO_MEMORY.
  * Collective: yes, over comm. Blocks: host. Stream: none. Threads: one at a time per communicator.
- * Graph-capture: refused. After a failure: local.
+ * Graph-capture: refused. After a failure: local; on CUDA other ranks' GPUs may read the memory
+ * until their communicators are aborted too, so a process that goes on keeps it for that long.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_deregister(tutti_comm *comm, void *ptr);
 

@@ -93,13 +93,18 @@ static tutti_status issue_complete(tutti_reducer *red, int b)
     return status;
 }
 
+/* A failure is the context's: the parameter is marked, but its bucket will never be complete. */
 static tutti_status count(tutti_reducer *red, int id, tutti_stream stream)
 {
     int b = red->params[id].bucket;
     tt_red_bucket *bucket = &red->buckets[b];
+    tutti_status status = TUTTI_OK;
 
     if (!tt_red_inline(stream))
-        TT_TRY(tt_red_source_count(red, tt_red_source_find(&bucket->sources, stream)));
+        status = tt_red_source_count(red, tt_red_source_find(&bucket->sources, stream));
+    if (status != TUTTI_OK)
+        return tt_ctx_fail(red->ctx, tt_fail_more(status, "reducer \"%s\": ready of \"%s\"",
+                                                  red->name, red->params[id].name));
     if (atomic_fetch_sub(&bucket->pending, 1) == 1)
         return issue_complete(red, b);
     return TUTTI_OK;

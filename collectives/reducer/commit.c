@@ -231,6 +231,7 @@ static tutti_status local_plan(tutti_reducer *red)
     TT_TRY(no_overlap(red));
     TT_TRY(tt_red_plan_buckets(red));
     TT_TRY(tt_calloc((size_t)red->ranks, sizeof *red->counts, &red->counts));
+    TT_TRY(tt_calloc((size_t)red->ranks, sizeof *red->told_micros, &red->told_micros));
     TT_TRY(tt_calloc((size_t)red->nbuckets, sizeof *red->order, &red->order));
     TT_TRY(tt_calloc((size_t)red->nbuckets, sizeof *red->completed, &red->completed));
     TT_TRY(tt_calloc(n, sizeof *red->hashes, &red->hashes));

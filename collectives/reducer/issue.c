@@ -13,7 +13,8 @@
  * then the event is recorded when the bucket completes, which waits for more than needed but never
  * for less.
  *
- * Then: sums over micro-steps (fold.c); the collective, an all-reduce or a reduce-scatter of each
+ * Then: sums over micro-steps (fold.c); before the first one, whether their number is the same on
+ * all ranks (micros.c); the collective, an all-reduce or a reduce-scatter of each
  * run, or of a copy in the wire type; what remains of the division.
  */
 #include <inttypes.h>
@@ -287,6 +288,8 @@ static tutti_status issue(tutti_reducer *red, tt_red_bucket *bucket, bool fill_n
         TT_TRY(tt_red_fold(red, bucket));
     if (!tt_red_last_micro(red) && !red->dropping)
         return last ? ops->event_record(red->ctx->dev, red->folded, red->stream) : TUTTI_OK;
+    if (at == 0)
+        TT_TRY(tt_red_micros_compare(red));
     times->order[at] = red->order[at];
     times->issued_s[at] = (double)(tt_now_ns() - red->begin_ns) * 1e-9;
     if (red->capture != 0)

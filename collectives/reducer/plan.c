@@ -296,6 +296,7 @@ void tt_red_plan_free(tutti_reducer *red)
     free(red->runs);
     free(red->param_runs);
     free(red->counts);
+    tt_red_micros_free(red);
     free(red->used);
     free(red->used_by_all);
     free(red->pieces);

@@ -104,6 +104,8 @@ typedef struct tt_red_figures {
     tutti_bucket_stats *bucket; /* one per bucket, by position */
 } tt_red_figures;
 
+typedef struct tt_red_micros tt_red_micros; /* micros.c */
+
 struct tutti_reducer {
     tutti_ctx *ctx;
     tutti_comm *comm; /* a duplicate of the caller's: an order of calls of its own */
@@ -172,6 +174,9 @@ struct tutti_reducer {
     tt_red_times times[2];
     tt_red_figures figures; /* of the newest step that had passed when its times were reused */
     tt_red_figures *fresh; /* room to compute in */
+
+    tt_red_micros *known_micros;
+    int32_t *told_micros; /* by rank, of the step whose first bucket was reduced last */
 
     uint64_t *hashes; /* of parameters, and one per rank */
     uint64_t *rank_hashes;
@@ -258,6 +263,10 @@ size_t tt_red_partial_bytes(const tutti_reducer *red);
 tutti_status tt_red_fold(tutti_reducer *red, const tt_red_bucket *bucket);
 tutti_status tt_red_means_launch(tutti_reducer *red); /* in the last bucket's group */
 tutti_status tt_red_means_finish(tutti_reducer *red);
+
+/* micros.c: ahead of a step's first bucket: the ranks take equally many micro-steps. */
+tutti_status tt_red_micros_compare(tutti_reducer *red);
+void tt_red_micros_free(tutti_reducer *red);
 
 /* scalar.c: STATE if this micro-step lacks the means that earlier ones had. */
 tutti_status tt_red_means_check(const tutti_reducer *red);

@@ -10,6 +10,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/join.c
     ${CMAKE_CURRENT_LIST_DIR}/learn.c
     ${CMAKE_CURRENT_LIST_DIR}/measure.c
+    ${CMAKE_CURRENT_LIST_DIR}/micros.c
     ${CMAKE_CURRENT_LIST_DIR}/norm.c
     ${CMAKE_CURRENT_LIST_DIR}/plan.c
     ${CMAKE_CURRENT_LIST_DIR}/ready.c

@@ -319,27 +319,141 @@ static void missing_gradients_reach_every_rank(void **state)
     }
 }
 
+typedef struct micros_case {
+    int good_steps;
+    bool stream;
+} micros_case;
+
+/* Rank 1 takes two micro-steps where the others take one. No gradient is averaged. */
 static void micros_body(tt_rank *r)
 {
+    const micros_case *c = r->arg;
     tutti_reducer *red = make(r, NULL);
     int n = r->rank == 1 ? 2 : 1;
+    tutti_stream stream = inl;
+    tutti_status status;
+    float *grad = tutti_reducer_grad(red, 0);
 
-    for (int micro = 0; micro < n; micro++) {
-        TT_EXPECT_OK(r, tutti_reducer_begin(red, micro, n, inl));
-        for (int id = 0; id < TENSORS; id++)
-            TT_EXPECT_OK(r, tutti_reducer_ready(red, &id, 1, inl));
+    if (c->stream)
+        TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "main", 0, &stream));
+    for (int i = 0; i < c->good_steps; i++)
+        step(r, red);
+    status = tutti_barrier(r->comm);
+    for (int micro = 0; micro < n && status == TUTTI_OK; micro++) {
+        status = tutti_reducer_begin(red, micro, n, inl);
+        grad[0] = 8 + (float)r->rank;
+        for (int id = 0; id < TENSORS && status == TUTTI_OK; id++)
+            status = tutti_reducer_ready(red, &id, 1, stream);
     }
-    TT_EXPECT(r, tutti_reducer_wait(red, inl) == TUTTI_ERR_MISMATCH);
-    TT_EXPECT(r, says("micro-steps") && says("rank 1"));
+    if (status == TUTTI_OK)
+        status = tutti_reducer_wait(red, stream);
+    if (status == TUTTI_OK) /* handed over to a stream: found there */
+        status = tutti_stream_sync(r->ctx, stream);
+    TT_EXPECT(r, status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_REMOTE);
+    TT_EXPECT(r, says("number of micro-steps") && says("2 on rank 1, 1 on rank 0"));
+    TT_EXPECT(r, grad[0] == 8 + (float)r->rank);
     tutti_reducer_destroy(red);
+    if (c->stream)
+        tutti_stream_destroy(r->ctx, stream);
     r->ctx = NULL; /* failed on purpose */
 }
 
 static void different_micro_counts_are_found(void **state)
 {
     (void)state;
-    TT_ASSERT_RANKS(2, NULL, micros_body, NULL);
-    TT_ASSERT_RANKS(4, "2x2", micros_body, NULL);
+    for (int i = 0; i < 4; i++) {
+        micros_case c = {i % 2 * 3, i / 2 != 0};
+        TT_ASSERT_RANKS(2, NULL, micros_body, &c);
+        TT_ASSERT_RANKS(4, "2x2", micros_body, &c);
+    }
+}
+
+typedef enum wrong_stream {
+    ANOTHER_BACKEND,
+    ANOTHER_RANKS,
+    GARBAGE,
+    GONE, /* before the reducer has seen it */
+    GONE_LATER, /* the reducer knows it from the steps before */
+    WRONG_STREAMS
+} wrong_stream;
+
+static void refuse(tt_rank *r, tutti_reducer *red, tutti_stream wrong, const char *text)
+{
+    int id = 3;
+
+    TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, inl));
+    TT_EXPECT(r, tutti_reducer_ready(red, &id, 1, wrong) == TUTTI_ERR_ARG && says(text));
+    TT_EXPECT(r, tutti_reducer_absent(red, &id, 1, wrong) == TUTTI_ERR_ARG && says(text));
+    TT_EXPECT_OK(r, tutti_barrier(r->comm));
+    for (id = TENSORS - 1; id >= 0; id--)
+        TT_EXPECT_OK(r, tutti_reducer_ready(red, &id, 1, inl));
+    TT_EXPECT(r, tutti_reducer_wait(red, wrong) == TUTTI_ERR_ARG && says(text));
+    TT_EXPECT_OK(r, tutti_reducer_wait(red, inl));
+    TT_EXPECT(r, tutti_reducer_ready(red, &(int){0}, 1, inl) == TUTTI_ERR_STATE && says("outside"));
+}
+
+/* It cannot be undone: a gradient is on a stream that is no more. All ranks hear of it. */
+static void lose(tt_rank *r, tutti_reducer *red, tutti_stream stream)
+{
+    tutti_status status;
+
+    for (int i = 0; i < 2; i++) {
+        TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, stream));
+        for (int id = TENSORS - 1; id >= 0; id--)
+            TT_EXPECT_OK(r, tutti_reducer_ready(red, &id, 1, stream));
+        TT_EXPECT_OK(r, tutti_reducer_wait(red, stream));
+    }
+    TT_EXPECT_OK(r, tutti_stream_sync(r->ctx, stream));
+    if (r->rank == 1)
+        tutti_stream_destroy(r->ctx, stream);
+    TT_EXPECT_OK(r, tutti_barrier(r->comm));
+    status = tutti_reducer_begin(red, 0, 1, inl);
+    for (int id = TENSORS - 1; id >= 0 && status == TUTTI_OK; id--)
+        status = tutti_reducer_ready(red, &id, 1, stream);
+    if (status == TUTTI_OK)
+        status = tutti_reducer_wait(red, inl);
+    TT_EXPECT(r, status == (r->rank == 1 ? TUTTI_ERR_ARG : TUTTI_ERR_REMOTE));
+    TT_EXPECT(r, says("\"w5\"") && says("destroyed"));
+    if (r->rank != 1)
+        tutti_stream_destroy(r->ctx, stream);
+    r->ctx = NULL; /* failed on purpose */
+}
+
+static void wrong_stream_body(tt_rank *r)
+{
+    static tutti_stream of_rank[3];
+    static const char *const text[] = {"CUDA stream", "another context", "no stream", "destroyed"};
+    wrong_stream kind = *(const wrong_stream *)r->arg;
+    tutti_reducer *red = make(r, NULL);
+    tutti_stream stream, wrong;
+
+    TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "main", 0, &stream));
+    of_rank[r->rank] = wrong = stream;
+    TT_EXPECT_OK(r, tutti_barrier(r->comm));
+    if (kind == ANOTHER_BACKEND)
+        wrong.kind = TUTTI_STREAM_CUDA;
+    else if (kind == ANOTHER_RANKS)
+        wrong = of_rank[(r->rank + 1) % r->size];
+    else if (kind == GARBAGE)
+        wrong.kind = 77;
+    else if (kind == GONE)
+        tutti_stream_destroy(r->ctx, stream);
+    if (kind == GONE_LATER) {
+        lose(r, red, stream);
+    } else {
+        refuse(r, red, wrong, text[kind]);
+        step(r, red);
+        if (kind != GONE)
+            tutti_stream_destroy(r->ctx, stream);
+    }
+    tutti_reducer_destroy(red);
+}
+
+static void a_wrong_stream_is_named(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < WRONG_STREAMS; kind++)
+        TT_ASSERT_RANKS(3, NULL, wrong_stream_body, &kind);
 }
 
 static void scalars_body(tt_rank *r)
@@ -447,6 +561,7 @@ int main(void)
         cmocka_unit_test(different_lists_are_shown_by_name),
         cmocka_unit_test(missing_gradients_reach_every_rank),
         cmocka_unit_test(different_micro_counts_are_found),
+        cmocka_unit_test(a_wrong_stream_is_named),
         cmocka_unit_test(different_scalars_are_found),
         cmocka_unit_test(a_flipped_bit_is_named),
         cmocka_unit_test(empty_tensors),

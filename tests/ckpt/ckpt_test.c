@@ -4,17 +4,34 @@
 #include <dirent.h>
 #include <ftw.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "tt_memory.h"
 
-enum { W_ROWS = 37, W_COLS = 11, V_ELEMS = 20001 };
+enum { W_ROWS = 37, W_COLS = 11, V_ELEMS = 20001, MEMORY_MIN_BYTES = 512 << 20 };
+
+static void make_in(const char *base, char path[PATH_CAP])
+{
+    const char *wanted = getenv("TMPDIR");
+    snprintf(path, PATH_CAP, "%s/tt-ckpt-XXXXXX", wanted == NULL ? base : wanted);
+    assert_non_null(mkdtemp(path));
+}
 
 void scratch_make(char path[PATH_CAP])
 {
-    const char *base = getenv("TMPDIR");
-    snprintf(path, PATH_CAP, "%s/tt-ckpt-XXXXXX", base == NULL ? "/tmp" : base);
-    assert_non_null(mkdtemp(path));
+    struct statvfs fs;
+    bool room = access("/dev/shm", W_OK) == 0 && statvfs("/dev/shm", &fs) == 0 &&
+                (uint64_t)fs.f_bavail * fs.f_frsize >= MEMORY_MIN_BYTES;
+    make_in(room ? "/dev/shm" : "/tmp", path);
+}
+
+void scratch_make_on_disk(char path[PATH_CAP])
+{
+    if (TT_SANITIZED)
+        scratch_make(path);
+    else
+        make_in("/tmp", path);
 }
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
@@ -66,11 +83,15 @@ void file_put(const char *path, const void *data, size_t bytes)
     assert_int_equal(fclose(file), 0);
 }
 
+static uint64_t pattern_word(uint64_t seed, uint64_t word)
+{
+    uint64_t z = (word + 1) * 0x9e3779b97f4a7c15u + seed * 0xbf58476d1ce4e5b9u;
+    return (z ^ (z >> 29)) * 0x94d049bb133111ebu;
+}
+
 unsigned char pattern(uint64_t seed, uint64_t byte)
 {
-    uint64_t z = (byte / 8 + 1) * 0x9e3779b97f4a7c15u + seed * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 29)) * 0x94d049bb133111ebu;
-    return (unsigned char)(z >> (8 * (byte % 8)));
+    return (unsigned char)(pattern_word(seed, byte / 8) >> (8 * (byte % 8)));
 }
 
 static int64_t extent_of(const tutti_tensor *t, int d)
@@ -89,32 +110,52 @@ size_t box_bytes(const tutti_tensor *t)
     return bytes;
 }
 
-typedef bool (*byte_fn)(unsigned char *at, unsigned char value);
+/* Bytes that follow one another in the whole tensor too; word by word, for under a sanitizer each
+ * access costs. */
+typedef bool (*run_fn)(unsigned char *at, uint64_t seed, uint64_t first, size_t bytes);
 
-static bool put_byte(unsigned char *at, unsigned char value)
+static bool put_run(unsigned char *at, uint64_t seed, uint64_t first, size_t bytes)
 {
-    *at = value;
+    for (size_t take; bytes > 0; at += take, first += take, bytes -= take) {
+        uint64_t word = pattern_word(seed, first / 8) >> (8 * (first % 8));
+        take = 8 - first % 8 < bytes ? 8 - first % 8 : bytes;
+        if (take == 8)
+            memcpy(at, &word, 8);
+        else
+            memcpy(at, &word, take);
+    }
     return true;
 }
 
-static bool same_byte(unsigned char *at, unsigned char value)
+static bool same_run(unsigned char *at, uint64_t seed, uint64_t first, size_t bytes)
 {
-    return *at == value;
+    for (size_t take; bytes > 0; at += take, first += take, bytes -= take) {
+        uint64_t word = pattern_word(seed, first / 8) >> (8 * (first % 8)), have = 0;
+        take = 8 - first % 8 < bytes ? 8 - first % 8 : bytes;
+        if (take == 8)
+            memcpy(&have, at, 8);
+        else
+            memcpy(&have, at, take);
+        if (((word ^ have) & (UINT64_MAX >> (64 - 8 * take))) != 0)
+            return false;
+    }
+    return true;
 }
 
-static bool each_byte(const tutti_tensor *t, uint64_t seed, byte_fn fn)
+static bool each_run(const tutti_tensor *t, uint64_t seed, run_fn fn)
 {
     int64_t index[TUTTI_CKPT_MAX_DIMS] = {0};
-    size_t size = tutti_dtype_size(t->dtype), elems = box_bytes(t) / size;
+    int rows = t->ndim > 0 ? t->ndim - 1 : 0; /* axes of rows; a row is a run */
+    size_t size = tutti_dtype_size(t->dtype), bytes = box_bytes(t);
+    size_t row = size * (size_t)(t->ndim > 0 ? extent_of(t, rows) : 1);
     unsigned char *at = t->data;
-    for (size_t e = 0; e < elems; e++) {
+    for (size_t done = 0; done < bytes; done += row, at += row) {
         uint64_t linear = 0;
         for (int d = 0; d < t->ndim; d++)
             linear = linear * (uint64_t)t->shape[d] + (uint64_t)(t->offset[d] + index[d]);
-        for (size_t b = 0; b < size; b++)
-            if (!fn(at++, pattern(seed, linear * size + b)))
-                return false;
-        for (int d = t->ndim - 1; d >= 0; d--) {
+        if (!fn(at, seed, linear * size, row))
+            return false;
+        for (int d = rows - 1; d >= 0; d--) {
             if (++index[d] < extent_of(t, d))
                 break;
             index[d] = 0;
@@ -125,12 +166,12 @@ static bool each_byte(const tutti_tensor *t, uint64_t seed, byte_fn fn)
 
 void box_fill(const tutti_tensor *t, uint64_t seed)
 {
-    each_byte(t, seed, put_byte);
+    each_run(t, seed, put_run);
 }
 
 bool box_check(const tutti_tensor *t, uint64_t seed)
 {
-    return each_byte(t, seed, same_byte);
+    return each_run(t, seed, same_run);
 }
 
 tutti_status box_make(tt_rank *r, tutti_tensor *t, bool fill, uint64_t seed)

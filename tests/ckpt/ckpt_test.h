@@ -7,7 +7,16 @@
 
 enum { PATH_CAP = 512 };
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { TT_SANITIZED = 1 };
+#else
+enum { TT_SANITIZED = 0 };
+#endif
+
+/* In $TMPDIR; else in memory where there is room, for most tests would wait for the disk and learn
+ * nothing from it. */
 void scratch_make(char path[PATH_CAP]);
+void scratch_make_on_disk(char path[PATH_CAP]); /* in $TMPDIR or /tmp, unless sanitized */
 void scratch_remove(const char *path); /* with all that is in it */
 int count_entries(const char *path,
                   const char *prefix); /* names that begin with it; "" all but the lock */

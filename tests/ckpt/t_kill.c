@@ -280,7 +280,7 @@ static void killed(int times, bool mpi, bool nodes, uint64_t seed)
     tt_rng rng = {seed};
     int64_t acknowledged = -1, unfinished = 0;
     victim.nodes = nodes;
-    scratch_make(victim.dir);
+    scratch_make_on_disk(victim.dir);
     run_victim("kill", 0, mpi ? 0 : -1);
     uint64_t events = (uint64_t)get_number("events", -1, 0);
     assert_true(events > 50);

@@ -10,7 +10,7 @@ static char dir[PATH_CAP];
 static int setup(void **state)
 {
     (void)state;
-    scratch_make(dir);
+    scratch_make_on_disk(dir);
     return 0;
 }
 

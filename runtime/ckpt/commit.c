@@ -275,6 +275,7 @@ static void saver_free(void *arg)
         s->ctx->dev_ops->event_destroy(s->ctx->dev, s->staged);
     tt_form_free(&s->shard_form);
     tt_form_free(&s->index_form);
+    tt_buf_free(&s->tensors);
     tt_plan_free(&s->plan);
     tt_parts_free(&s->parts);
     free(s->plan_key);

@@ -74,9 +74,9 @@ static json_t *parts_json(const tt_catalog *cat)
     return array;
 }
 
-static tutti_status body_json(const tt_manifest *m, json_t *object)
+static tutti_status head_json(const tt_manifest *m, json_t *object)
 {
-    json_t *files = json_array(), *tensors = json_array();
+    json_t *files = json_array();
     json_object_set_new(object, "tutti-checkpoint", json_integer(TT_CKPT_VERSION));
     json_object_set_new(object, "library", json_string(TUTTI_VERSION_STRING));
     json_object_set_new(object, "step", json_integer(m->step));
@@ -86,7 +86,6 @@ static tutti_status body_json(const tt_manifest *m, json_t *object)
     json_object_set_new(object, "mesh", json_string(m->mesh));
     json_object_set_new(object, "block_bytes", json_integer((json_int_t)m->block_bytes));
     json_object_set_new(object, "files", files);
-    json_object_set_new(object, "tensors", tensors);
     for (size_t i = 0; i < m->cat.nfile; i++) {
         json_t *file;
         TT_TRY(file_json(&m->cat.file[i], &file));
@@ -94,9 +93,7 @@ static tutti_status body_json(const tt_manifest *m, json_t *object)
     }
     if (m->in_parts)
         json_object_set_new(object, "parts", parts_json(&m->cat));
-    for (size_t i = 0; i < m->cat.ntensor; i++)
-        json_array_append_new(tensors, tensor_json(&m->cat.tensor[i]));
-    if (json_array_size(tensors) != m->cat.ntensor || json_array_size(files) != m->cat.nfile)
+    if (json_array_size(files) != m->cat.nfile)
         return tt_fail(TUTTI_ERR_NO_MEMORY, "no memory for the checkpoint's manifest");
     return TUTTI_OK;
 }
@@ -125,16 +122,54 @@ static tutti_status seal(const tt_buf *body, tt_buf *out)
     return TUTTI_OK;
 }
 
-tutti_status tt_manifest_write(const tt_manifest *m, tt_buf *out)
+static tutti_status dump(const json_t *value, tt_buf *out)
+{
+    return json_dump_callback(value, append, out, JSON_COMPACT) == 0
+               ? TUTTI_OK
+               : tt_fail(TUTTI_ERR_NO_MEMORY, "no memory for the checkpoint's manifest");
+}
+
+tutti_status tt_manifest_tensors(const tt_manifest *m, tt_buf *out)
+{
+    json_t *tensors = json_array();
+    tutti_status status = TUTTI_OK;
+    for (size_t i = 0; i < m->cat.ntensor; i++)
+        json_array_append_new(tensors, tensor_json(&m->cat.tensor[i]));
+    if (json_array_size(tensors) != m->cat.ntensor)
+        status = tt_fail(TUTTI_ERR_NO_MEMORY, "no memory for the checkpoint's manifest");
+    if (status == TUTTI_OK)
+        status = dump(tensors, out);
+    json_decref(tensors);
+    return status;
+}
+
+tutti_status tt_manifest_write_with(const tt_manifest *m, const tt_buf *tensors, tt_buf *out)
 {
     json_t *object = json_object();
     tt_buf body = {0};
-    tutti_status status = body_json(m, object);
-    if (status == TUTTI_OK && json_dump_callback(object, append, &body, JSON_COMPACT) != 0)
-        status = tt_fail(TUTTI_ERR_NO_MEMORY, "no memory for the checkpoint's manifest");
+    tutti_status status = head_json(m, object);
     if (status == TUTTI_OK)
-        status = seal(&body, out);
+        status = dump(object, &body);
+    if (status == TUTTI_OK) {
+        body.size--; /* its closing brace */
+        tt_buf_put(&body, ",\"tensors\":", 11);
+        tt_buf_put(&body, tensors->data, tensors->size);
+        tt_buf_put(&body, "}", 1);
+        status = body.failed
+                     ? tt_fail(TUTTI_ERR_NO_MEMORY, "no memory for the checkpoint's manifest")
+                     : seal(&body, out);
+    }
     tt_buf_free(&body);
     json_decref(object);
+    return status;
+}
+
+tutti_status tt_manifest_write(const tt_manifest *m, tt_buf *out)
+{
+    tt_buf tensors = {0};
+    tutti_status status = tt_manifest_tensors(m, &tensors);
+    if (status == TUTTI_OK)
+        status = tt_manifest_write_with(m, &tensors, out);
+    tt_buf_free(&tensors);
     return status;
 }

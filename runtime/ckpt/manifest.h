@@ -26,6 +26,10 @@ typedef struct tt_manifest {
 
 /* Owned by the caller, appended to out. */
 tutti_status tt_manifest_write(const tt_manifest *m, tt_buf *out);
+/* Its list of tensors, which is most of the text and the same in every save of one plan; and the
+ * manifest with a list that is at hand. */
+tutti_status tt_manifest_tensors(const tt_manifest *m, tt_buf *out);
+tutti_status tt_manifest_write_with(const tt_manifest *m, const tt_buf *tensors, tt_buf *out);
 
 /* Trusts nothing: CORRUPT says what is wrong. step < 0: any. */
 tutti_status tt_manifest_read(const void *text, size_t bytes, int64_t step, tt_manifest *m_out);

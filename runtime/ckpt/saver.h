@@ -95,6 +95,8 @@ typedef struct tt_saver {
     tt_hash128 *plan_key; /* of each rank's description; NULL: no plan yet */
     tt_form shard_form, index_form; /* of the plan */
     char index_mesh[TT_MESH_MAX + 1];
+    tt_buf tensors; /* the manifest's list of them, once it has been read back */
+    uint64_t tensors_key;
     tt_stage stage;
     tt_event *staged; /* passed when the copies have been made; NULL: inline */
     bool wait_staged;

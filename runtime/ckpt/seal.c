@@ -165,14 +165,57 @@ static tutti_status write_index(tt_saver *s, tt_manifest *m)
     return status;
 }
 
+/* Of what the list of tensors depends on beside the plan. */
+static uint64_t places_key(const tt_catalog *cat)
+{
+    uint64_t key = 1;
+    for (size_t i = 0; i < cat->nbox; i++)
+        key = tt_hash64(&cat->box[i].at, sizeof cat->box[i].at, key);
+    for (size_t i = 0; i + 1 < cat->nfile; i++)
+        key = tt_hash64(&cat->file[i].bytes, sizeof cat->file[i].bytes, key);
+    return key;
+}
+
+static tutti_status read_again(const tt_saver *s, const tt_buf *text)
+{
+    tt_manifest again = {0};
+    tutti_status status = tt_manifest_read(text->data, text->size, s->step, &again);
+    tt_manifest_free(&again);
+    return status;
+}
+
+/* A list of tensors that has been read back once is kept, and the rest read back with none. */
+static tutti_status check_manifest(tt_saver *s, const tt_manifest *m, bool known,
+                                   const tt_buf *text)
+{
+    const tt_buf none = tt_buf_view("[]", 2);
+    tt_buf rest = {0};
+    if (!known)
+        return read_again(s, text);
+    tutti_status status = tt_manifest_write_with(m, &none, &rest);
+    if (status == TUTTI_OK)
+        status = read_again(s, &rest);
+    tt_buf_free(&rest);
+    return status;
+}
+
 static tutti_status write_manifest(tt_saver *s, const tt_manifest *m)
 {
     tt_buf text = {0};
-    tt_manifest again = {0};
-    tutti_status status = tt_manifest_write(m, &text);
+    tutti_status status = TUTTI_OK;
+    uint64_t key = places_key(&m->cat);
+    bool known = s->tensors.size > 0 && s->tensors_key == key;
+    if (!known) {
+        tt_buf_free(&s->tensors);
+        status = tt_manifest_tensors(m, &s->tensors);
+        s->tensors_key = key;
+    }
     if (status == TUTTI_OK)
-        status = tt_manifest_read(text.data, text.size, s->step, &again);
-    tt_manifest_free(&again);
+        status = tt_manifest_write_with(m, &s->tensors, &text);
+    if (status == TUTTI_OK)
+        status = check_manifest(s, m, known, &text);
+    if (status != TUTTI_OK)
+        tt_buf_free(&s->tensors);
     if (status == TUTTI_OK)
         status = tt_small_file_write(s->temp, TT_MANIFEST_NAME, text.data, text.size);
     if (status == TUTTI_OK && s->node_local)

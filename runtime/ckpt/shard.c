@@ -11,8 +11,9 @@
  * buffer in which the two are laid over each other.
  *
  * Large shards go past the page cache (O_DIRECT) where the file system allows it: half the memory
- * traffic, and nothing is left for fsync. Two threads take the blocks in turn, so that one hashes
- * while the other's block is on its way. Only whole pages go that way; the last bytes of the file
+ * traffic, and nothing is left for fsync. Threads take the blocks in turn, two beside the training
+ * and four where the program waits, so that some hash while the others' blocks are on their way.
+ * Only whole pages go that way; the last bytes of the file
  * are written at their exact length, for padding would overwrite metadata that lies behind them.
  *
  * A save that the program waits for takes no staging memory: blocks are put together from the
@@ -37,6 +38,7 @@
 #include "core/env.h"
 
 enum { DIRECT_MIN_BYTES = 4 << 20, HELPER_MIN_BLOCKS = 8, PAGE = TT_FILE_ALIGN };
+enum { HELPERS = 1, HELPERS_URGENT = 3 };
 
 typedef struct segment {
     uint64_t at, bytes; /* in the file */
@@ -202,23 +204,40 @@ static tutti_status write_some(void *arg)
     return status;
 }
 
+/* The first failure's, but that the disk is full is told before all else. */
+static tutti_status join_helpers(tt_worker *helper, int n, tutti_status status)
+{
+    char text[TT_ERROR_TEXT_MAX];
+    snprintf(text, sizeof text, "%s", status == TUTTI_OK ? "" : tutti_last_error());
+    for (int i = 0; i < n; i++) {
+        tutti_status other = tt_worker_join(&helper[i]);
+        if (other == TUTTI_OK ||
+            (status != TUTTI_OK && (other != TUTTI_ERR_NO_SPACE || status == TUTTI_ERR_NO_SPACE)))
+            continue;
+        status = other;
+        snprintf(text, sizeof text, "%s", tutti_last_error());
+    }
+    return status == TUTTI_OK ? TUTTI_OK : tt_fail_text(status, text);
+}
+
 static tutti_status write_blocks(walk *w)
 {
     tt_shard_report *report = w->report;
-    tt_worker helper = {.urgent = w->urgent};
+    tt_worker helper[HELPERS_URGENT] = {{0}};
+    tutti_status status = TUTTI_OK;
+    int n = 0, want = w->urgent ? HELPERS_URGENT : HELPERS;
     report->blocks = (report->bytes + w->block_bytes - 1) / w->block_bytes;
     TT_TRY(tt_calloc(report->blocks, sizeof *report->hash, &report->hash));
-    if (report->blocks >= HELPER_MIN_BLOCKS)
-        TT_TRY(tt_worker_start(&helper, write_some, w));
-    tutti_status status = write_some(w);
-    if (report->blocks < HELPER_MIN_BLOCKS)
-        return status;
+    while (report->blocks >= HELPER_MIN_BLOCKS && n < want && status == TUTTI_OK) {
+        helper[n].urgent = w->urgent;
+        status = tt_worker_start(&helper[n], write_some, w);
+        n += status == TUTTI_OK;
+    }
     if (status == TUTTI_OK)
-        return tt_worker_join(&helper);
-    char text[TT_ERROR_TEXT_MAX];
-    snprintf(text, sizeof text, "%s", tutti_last_error());
-    status = tt_worker_join(&helper) == TUTTI_ERR_NO_SPACE ? TUTTI_ERR_NO_SPACE : status;
-    return tt_fail_text(status, text);
+        status = write_some(w);
+    else
+        atomic_store(&w->failed, true);
+    return join_helpers(helper, n, status);
 }
 
 static tutti_status open_direct(walk *w, int dir)

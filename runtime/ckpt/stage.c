@@ -120,6 +120,7 @@ static tutti_status make_plan(tt_saver *s, const tt_buf *described, const commit
     s->plan_key = NULL;
     tt_form_free(&s->shard_form);
     tt_form_free(&s->index_form);
+    tt_buf_free(&s->tensors);
     tt_plan_free(&s->plan);
     status = tt_plan_make(&blobs, world->rank, s->block_bytes, &s->plan);
     tt_blobs_free(&blobs);

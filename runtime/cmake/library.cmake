@@ -9,7 +9,8 @@ if(TUTTI_HAVE_CUDA)
     list(APPEND tutti_private_libs CUDA::cudart ${TUTTI_NCCL_LIBRARY})
     target_include_directories(tutti_objects SYSTEM PRIVATE ${TUTTI_NCCL_INCLUDE})
 endif()
-target_compile_definitions(tutti_objects PRIVATE TUTTI_HAVE_CUDA=$<BOOL:${TUTTI_HAVE_CUDA}>)
+target_compile_definitions(tutti_objects PRIVATE TUTTI_HAVE_CUDA=$<BOOL:${TUTTI_HAVE_CUDA}>
+    TUTTI_HAVE_XXH_DISPATCH=$<BOOL:${TUTTI_HAVE_XXH_DISPATCH}>)
 target_link_libraries(tutti_objects PRIVATE tutti_build_flags ${tutti_private_libs})
 
 # One rule for both libraries; make would run it twice at the same time but for the target.

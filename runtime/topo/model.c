@@ -95,6 +95,7 @@ tutti_status tt_topo_new(tt_topo_format format, const char *origin, tutti_topo *
     status = tt_strdup(origin, &topo->origin);
     if (status != TUTTI_OK)
         goto free_topo;
+    tt_text_clean(topo->origin);
     *topo_out = topo;
     return TUTTI_OK;
 
@@ -261,6 +262,7 @@ tutti_status tt_topo_note_add(tutti_topo *topo, int machine, const char *fmt, ..
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    tt_text_clean(text);
     TT_TRY(grow(&topo->notes, topo->n_notes, TT_TOPO_MAX_NOTES, sizeof *topo->notes, "notes"));
     TT_TRY(tt_strdup(text, &topo->notes[topo->n_notes].text));
     topo->notes[topo->n_notes++].machine = machine;

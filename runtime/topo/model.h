@@ -300,6 +300,10 @@ tutti_status tt_topo_seal(tutti_topo *topo);
 tutti_status tt_topo_join(tutti_topo *const *parts, int n_parts, const int *part_of, int n_hosts,
                           tutti_topo **topo_out);
 
+/* Names and notes come from files and devices, and go into XML, JSON and terminals: what is no
+ * printable character of UTF-8 becomes '?'. Sealing and the calls above do it to all texts. */
+void tt_text_clean(char *text);
+
 /* Caps that every reader keeps; more is refused. */
 enum {
     TT_TOPO_MAX_GPUS = 128, /* of a machine */

@@ -209,6 +209,20 @@ static tutti_status seal_links(tt_machine *m)
     return sort_links(m);
 }
 
+static void clean_texts(tt_machine *m)
+{
+    for (int i = 0; i < m->n_gpus; i++) {
+        tt_text_clean(m->gpus[i].name);
+        tt_text_clean(m->gpus[i].uuid);
+    }
+    for (int i = 0; i < m->n_nics; i++) {
+        tt_text_clean(m->nics[i].name);
+        tt_text_clean(m->nics[i].netdev);
+    }
+    tt_text_clean(m->system.driver);
+    tt_text_clean(m->system.product);
+}
+
 static tutti_status seal_machine(tt_machine *m)
 {
     tt_path_rules rules = TT_PATH_RULES_INIT;
@@ -219,6 +233,7 @@ static tutti_status seal_machine(tt_machine *m)
     TT_TRY(seal_gpus(m));
     TT_TRY(seal_nics(m));
     TT_TRY(seal_links(m));
+    clean_texts(m);
     tt_paths_free(m->paths);
     m->paths = NULL;
     tt_cost_cache_free(m->costs);
@@ -315,6 +330,7 @@ tutti_status tt_topo_seal(tutti_topo *topo)
         if (topo->hosts[i].machine < 0 || topo->hosts[i].machine >= topo->n_machines)
             return tt_fail(TUTTI_ERR_CORRUPT, "host %d is of no machine", i);
         m = topo->machines[topo->hosts[i].machine];
+        tt_text_clean(topo->hosts[i].name);
         topo->gpu_first[i + 1] = topo->gpu_first[i] + (uint32_t)m->n_gpus;
         topo->nic_first[i + 1] = topo->nic_first[i] + (uint32_t)m->n_nics;
     }

@@ -22,6 +22,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/synthetic.c
     ${CMAKE_CURRENT_LIST_DIR}/sysfs.c
     ${CMAKE_CURRENT_LIST_DIR}/sysfs_net.c
+    ${CMAKE_CURRENT_LIST_DIR}/text.c
     ${CMAKE_CURRENT_LIST_DIR}/topo.c
     ${CMAKE_CURRENT_LIST_DIR}/tree.c
     ${CMAKE_CURRENT_LIST_DIR}/walk.c

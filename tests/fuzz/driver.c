@@ -65,6 +65,40 @@ static const char matrix_seed[] =
     "\tPIX\nmlx5_1\tNODE\tPHB\tSYS\t"
     "PIX\t X \n\nNIC Legend:\n\n  NIC0: mlx5_0\n\n \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tCNS\tX\n";
 
+static const char p2p_seed[] = " \tGPU0\tGPU1\tGPU2\tGPU3\tGPU4\tGPU5\tGPU6\tGPU7\t\n "
+                               "GPU0\tX\tOK\tOK\tOK\tOK\tCNS\tCNS\tCNS\t\n "
+                               "GPU1\tOK\tX\tOK\tOK\tGNS\tOK\tTNS\tNS\t\n "
+                               "GPU2\tOK\tOK\tX\tDR\tU\n\nLegend:\n\n  X    = Self\n";
+
+static const char tree_seed[] =
+    "sys/devices/pci0000:00/0000:00:01.0/class\t0x060400\n"
+    "sys/devices/pci0000:00/0000:00:01.0/vendor\t0x8086\n"
+    "sys/devices/pci0000:00/0000:00:01.0/numa_node\t0\n"
+    "sys/devices/pci0000:00/0000:00:01.0/max_link_speed\t16.0 GT/s PCIe\n"
+    "sys/devices/pci0000:00/0000:00:01.0/max_link_width\t16\n"
+    "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/class\t0x030200\n"
+    "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/vendor\t0x10de\n"
+    "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/device\t0x20b0\n"
+    "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/numa_node\t-1\n"
+    "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/local_cpus\tffff\n"
+    "sys/devices/pci0000:00/0000:00:02.0/class\t0x020700\n"
+    "sys/devices/pci0000:00/0000:00:02.0/vendor\t0x15b3\n"
+    "sys/devices/pci0000:00/0000:00:02.0/numa_node\t1\n"
+    "sys/bus/pci/devices/0000:00:01.0\t-> ../../../devices/pci0000:00/0000:00:01.0\n"
+    "sys/bus/pci/devices/0000:01:00.0\t-> ../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0\n"
+    "sys/bus/pci/devices/0000:00:02.0\t-> ../../../devices/pci0000:00/0000:00:02.0\n"
+    "sys/class/infiniband/mlx5_0/device\t-> ../../../devices/pci0000:00/0000:00:02.0\n"
+    "sys/class/infiniband/mlx5_0/node_guid\t0c42:a103:00a5:1234\n"
+    "sys/class/infiniband/mlx5_0/ports/1/state\t4: ACTIVE\n"
+    "sys/class/infiniband/mlx5_0/ports/1/rate\t200 Gb/sec (4X HDR)\n"
+    "sys/class/infiniband/mlx5_0/ports/1/link_layer\tInfiniBand\n"
+    "sys/class/net/eth0/speed\t10000\nsys/class/net/eth0/operstate\tup\n"
+    "sys/devices/system/node/node0/cpulist\t0-15\n"
+    "sys/devices/system/node/node1/cpulist\t16-31,48\n"
+    "proc/driver/nvidia/gpus/0000:01:00.0/numa_status\tNode: 255\n"
+    "proc/cpuinfo\tvendor_id\t: AuthenticAMD\nproc/cpuinfo\tcpu family\t: 23\n"
+    "proc/cpuinfo\tmodel\t\t: 49\nproc/cpuinfo\tflags\t\t: fpu hypervisor\n";
+
 static void add_seed(seed *seeds, int *n, const char *text)
 {
     if (*n == SEEDS_MAX || (seeds[*n].text = strdup(text)) == NULL)
@@ -81,6 +115,10 @@ static int make_seeds(int reader, seed *seeds)
         add_seed(seeds, &n, hwloc_seed);
     if (reader == TT_FUZZ_MATRIX || reader == TT_FUZZ_ANY)
         add_seed(seeds, &n, matrix_seed);
+    if (reader == TT_FUZZ_P2P)
+        add_seed(seeds, &n, p2p_seed);
+    if (reader == TT_FUZZ_TREE)
+        add_seed(seeds, &n, tree_seed);
     for (int i = 0; (entry = tt_topo_catalogue_at(i)) != NULL; i++) {
         tutti_topo *topo = NULL;
         char *text = NULL;
@@ -112,7 +150,8 @@ static size_t splice(uint8_t *data, size_t bytes)
                                         "\t",           "\n",
                                         "x65536 ",      "-gpu:0 ",
                                         "gpus=128 ",    "nvlink=mesh:64 ",
-                                        "numa=256 ",    "0x"};
+                                        "numa=256 ",    "0x",
+                                        "OK",           "-> ../../../devices/"};
     const char *word = words[below(sizeof words / sizeof *words)];
     size_t length = strlen(word), at = below(bytes + 1);
 
@@ -214,7 +253,7 @@ int main(int argc, char **argv)
         return 1;
     if (at == argc)
         for (int reader = TT_FUZZ_NCCL; reader < TT_FUZZ_READERS; reader++)
-            run(reader, runs, data);
+            run(reader, reader == TT_FUZZ_TREE ? runs / 5 : runs, data);
     for (; at < argc && status == 0; at++)
         status = run_file(argv[at], data);
     free(data);

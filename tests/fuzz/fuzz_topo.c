@@ -6,6 +6,7 @@
  */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,20 @@
 #include "topo/read.h"
 
 #include "fuzz.h"
+
+static tutti_status read_p2p(const char *text, size_t bytes, tutti_topo **topo_out)
+{
+    tutti_topo *topo;
+    tutti_status status = tt_topo_read_synthetic("dgx-1v", &topo);
+
+    if (status == TUTTI_OK)
+        status = tt_topo_add_p2p(topo, "fuzz", text, bytes);
+    if (status == TUTTI_OK)
+        *topo_out = topo;
+    else
+        tutti_topo_close(topo);
+    return status;
+}
 
 static tutti_status read_any(int reader, const char *text, size_t bytes, tutti_topo **topo_out)
 {
@@ -35,16 +50,23 @@ static tutti_status read_any(int reader, const char *text, size_t bytes, tutti_t
         status = tt_topo_read_synthetic(copy, topo_out);
         free(copy);
         return status;
+    case TT_FUZZ_P2P:
+        return read_p2p(text, bytes, topo_out);
+    case TT_FUZZ_TREE:
+        return tt_topo_read_root(tt_fuzz_tree(text, bytes), topo_out);
     default:
         return tt_topo_read_text("fuzz", text, bytes, topo_out);
     }
 }
 
-static void must(bool good)
+static void must_be(bool good, const char *what)
 {
-    if (!good)
-        abort();
+    if (good)
+        return;
+    (void)fprintf(stderr, "not so: %s (last error: %s)\n", what, tutti_last_error());
+    abort();
 }
+#define must(good) must_be((good), #good)
 
 /* Every answer is one of the model, and what is written is read again. */
 static void use(const tutti_topo *topo)

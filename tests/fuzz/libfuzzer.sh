@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # libfuzzer.sh READER SECONDS [SEEDS...]: coverage-guided fuzzing of one reader of machine descriptions (nccl, hwloc,
-# matrix, words, any) under AddressSanitizer and UndefinedBehaviorSanitizer, with clang. The program is built once,
+# matrix, words, p2p, tree, any) under AddressSanitizer and UndefinedBehaviorSanitizer, with clang. The program is built once,
 # as fuzz.exe of the current directory; what crashes it is left there, and the corpus is kept in fuzz-READER.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -11,6 +11,8 @@ nccl) number=1 ;;
 hwloc) number=2 ;;
 matrix) number=3 ;;
 words) number=4 ;;
+p2p) number=5 ;;
+tree) number=6 ;;
 *)
     echo "no reader $1" >&2
     exit 2
@@ -26,7 +28,7 @@ done
 if [ ! -x fuzz.exe ]; then
     # shellcheck disable=SC2046 # lists of words
     ${CLANG:-clang} -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE \
-        -I"$root/runtime" -I"$root/runtime/include" -I"$root/tests/fuzz" -o fuzz.exe "$root/tests/fuzz/fuzz_topo.c" \
+        -I"$root/runtime" -I"$root/runtime/include" -I"$root/tests/fuzz" -o fuzz.exe "$root/tests/fuzz/fuzz_topo.c" "$root/tests/fuzz/tree.c" \
         $(find "$root/runtime/topo" "$root/runtime/core" -name '*.c' | sort) \
         $(pkg-config --cflags --libs expat libxxhash jansson) -lm -lpthread -ldl
 fi

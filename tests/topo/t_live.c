@@ -144,8 +144,8 @@ static void this_machine(void **state)
 /* A link that names itself as its parent, nonsense as facts, and a folder without sys. */
 static void hostile_root(void **state)
 {
-    char path[256];
-    tutti_topo *topo = NULL;
+    char path[256], *text;
+    tutti_topo *topo = NULL, *again;
 
     (void)state;
     put_function("a/0000:01:00.0", "xyz", "0x10de 0x", "fast", "99999999999999999999");
@@ -155,10 +155,18 @@ static void hostile_root(void **state)
     put("sys/devices/system/node/nodeX/cpulist", "0\n");
     put("sys/class/net/eth0/operstate", "up\n");
     put("sys/class/net/eth0/speed", "-1\n");
+    put("sys/class/net/\033[1m\xe4\xc3\xa4\xed\xa0\x80/operstate", "up\n");
     if (tutti_topo_open_file(root, &topo) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
     assert_int_equal(topo->machines[0]->n_gpus, 0);
-    assert_int_equal(topo->machines[0]->n_nics, 1);
+    assert_int_equal(topo->machines[0]->n_nics, 2);
+    for (int i = 0; i < 2; i++)
+        if (strcmp(topo->machines[0]->nics[i].name, "eth0") != 0)
+            assert_string_equal(topo->machines[0]->nics[i].name, "?[1m?\xc3\xa4???");
+    assert_int_equal(tt_topo_write_nccl(topo, 0, &text), TUTTI_OK);
+    assert_int_equal(tt_topo_read_nccl("written", text, strlen(text), &again), TUTTI_OK);
+    free(text);
+    tutti_topo_close(again);
     tutti_topo_close(topo);
     (void)snprintf(path, sizeof path, "%s/proc", root);
     (void)mkdir(path, 0755);

@@ -285,6 +285,17 @@ static int by_number(const void *one, const void *two)
     return *(const int *)one - *(const int *)two;
 }
 
+/* The number of "node12"; -1: it is no node's name, as which "node012" and "node1x" count too. */
+static int node_of_name(const char *name)
+{
+    const char *number = name + 4;
+
+    if (strncmp(name, "node", 4) != 0 || strlen(number) > 5 || *number == 0 ||
+        (*number == '0' && number[1] != 0) || number[strspn(number, "0123456789")] != 0)
+        return -1;
+    return atoi(number);
+}
+
 int tt_sysfs_nodes(const char *root, int *nodes, int cap)
 {
     char path[PATH_BYTES];
@@ -295,9 +306,8 @@ int tt_sysfs_nodes(const char *root, int *nodes, int cap)
     (void)snprintf(path, sizeof path, "%s/sys/devices/system/node", root);
     dir = opendir(path);
     while (dir != NULL && n < cap && (entry = readdir(dir)) != NULL)
-        if (strncmp(entry->d_name, "node", 4) == 0 && isdigit((unsigned char)entry->d_name[4]) &&
-            strlen(entry->d_name) < 10)
-            nodes[n++] = atoi(entry->d_name + 4);
+        if (node_of_name(entry->d_name) >= 0)
+            nodes[n++] = node_of_name(entry->d_name);
     if (dir != NULL)
         (void)closedir(dir);
     if (n > 0)

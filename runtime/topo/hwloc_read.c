@@ -366,7 +366,7 @@ static tutti_status read_numa(reader *r, int32_t node)
     tt_numa *numa;
     int at;
 
-    TT_TRY(tt_xml_int(r->xml, node, "os_index", (tt_xml_range){0, 1 << 20, 0}, &id));
+    TT_TRY(tt_xml_int(r->xml, node, "os_index", (tt_xml_range){0, UINT16_MAX, 0}, &id));
     TT_TRY(tt_xml_int(r->xml, node, "local_memory", (tt_xml_range){0, INT64_MAX, 0}, &memory));
     TT_TRY(parse_set(r, node, "cpuset", &cpus));
     at = tt_tree_domain(r->m, (int)id);

@@ -63,6 +63,12 @@ long long tt_sysfs_number(long long absent, const char *fmt, ...)
     return end == text ? absent : value;
 }
 
+/* A node, a model: small and not negative, else as if it were absent. */
+static long long limited(long long value, long long absent)
+{
+    return value >= 0 && value <= UINT16_MAX ? value : absent;
+}
+
 /* "16.0 GT/s PCIe" */
 static float rate_of(const char *dir, const char *file)
 {
@@ -130,7 +136,7 @@ static void fill_function(const char *root, const char *name, tt_raw_pci *raw)
     if (pci->gts <= 0 || pci->lanes == 0)
         link_of_config(dir, pci);
     pci->link_from = pci->gts > 0 && pci->lanes > 0 ? TT_FROM_SYSFS : TT_UNKNOWN;
-    raw->node = (int32_t)tt_sysfs_number(-1, "%s/numa_node", dir);
+    raw->node = (int32_t)limited(tt_sysfs_number(-1, "%s/numa_node", dir), -1);
     pci->numa_from = raw->node >= 0 ? TT_FROM_SYSFS : TT_UNKNOWN;
     pci->iommu_group = -1;
     (void)snprintf(link, sizeof link, "%s/iommu_group", dir);
@@ -354,9 +360,9 @@ static void read_cpuinfo(const char *root, tt_numa *cpu)
             cpu->vendor = vendor_of(value);
         }
         if ((value = value_of(line, "cpu family")) != NULL)
-            cpu->family = atoi(value);
+            cpu->family = (int)limited(strtoll(value, NULL, 10), 0);
         if ((value = value_of(line, "model")) != NULL)
-            cpu->model = atoi(value);
+            cpu->model = (int)limited(strtoll(value, NULL, 10), 0);
         if (value_of(line, "CPU implementer") != NULL)
             cpu->arch = TT_ARCH_ARM;
         if ((value = value_of(line, "cpu")) != NULL && strncmp(value, "POWER", 5) == 0)

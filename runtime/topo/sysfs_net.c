@@ -7,6 +7,7 @@
  * A port that is down is no NIC, but it is noted: it is what users look for first.
  */
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,8 +171,9 @@ static void fill_rdma(const char *root, const port *p, tt_nic *nic, const tt_mac
     char dir[PATH_BYTES], text[128];
 
     (void)snprintf(dir, sizeof dir, "%s/sys/class/infiniband/%s", root, p->name);
-    if (tt_sysfs_text(text, sizeof text, "%s/ports/%d/rate", dir, p->port))
-        nic->mbps = (int64_t)(strtod(text, NULL) * 1000);
+    if (tt_sysfs_text(text, sizeof text, "%s/ports/%d/rate", dir, p->port) &&
+        strtod(text, NULL) < 1e5)
+        nic->mbps = (int64_t)(fmax(strtod(text, NULL), 0) * 1000);
     if (tt_sysfs_text(text, sizeof text, "%s/node_guid", dir))
         for (const char *c = text; *c != 0; c++)
             if (*c != ':')

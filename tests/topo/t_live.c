@@ -153,6 +153,8 @@ static void hostile_root(void **state)
     assert_int_equal(symlink("0000:02:00.0/0000:02:00.0/0000:02:00.0", path), 0);
     put("sys/devices/system/node/node0/cpulist", "0-\n");
     put("sys/devices/system/node/nodeX/cpulist", "0\n");
+    put_function("a/0000:03:00.0", "0x030200", "0x10de 0x20b0", "1e30", "-2");
+    put("proc/cpuinfo", "vendor_id\t: GenuineIntel\ncpu family\t: -6\nmodel\t\t: 99999999999\n");
     put("sys/devices/system/node/node1/cpulist", "1\n");
     put("sys/devices/system/node/node01/cpulist", "2\n");
     put("sys/class/net/eth0/operstate", "up\n");
@@ -160,10 +162,11 @@ static void hostile_root(void **state)
     put("sys/class/net/\033[1m\xe4\xc3\xa4\xed\xa0\x80/operstate", "up\n");
     if (tutti_topo_open_file(root, &topo) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
-    assert_int_equal(topo->machines[0]->n_gpus, 0);
+    assert_int_equal(topo->machines[0]->n_gpus, 1);
     assert_int_equal(topo->machines[0]->n_nics, 2);
-    assert_int_equal(topo->machines[0]->n_numa, 1);
-    assert_int_equal(tt_cpuset_next(&topo->machines[0]->numa[0].cpus, -1), 1);
+    assert_int_equal(topo->machines[0]->n_numa, 2);
+    assert_int_equal(topo->machines[0]->numa[0].id, -1);
+    assert_int_equal(tt_cpuset_next(&topo->machines[0]->numa[1].cpus, -1), 1);
     for (int i = 0; i < 2; i++)
         if (strcmp(topo->machines[0]->nics[i].name, "eth0") != 0)
             assert_string_equal(topo->machines[0]->nics[i].name, "?[1m?\xc3\xa4???");

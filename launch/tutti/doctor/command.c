@@ -84,7 +84,7 @@ static int alone(report *r)
     char why[TT_ERROR_TEXT_MAX];
     snprintf(why, sizeof why, "%s", tutti_last_error());
     check_limits(r, 1);
-    check_cpus(r, 0, 1);
+    check_cpus(r, 1);
     check_interfaces(r, true);
     check_software(r, NULL);
     check_topology(r);
@@ -99,7 +99,7 @@ static int together(report *r, tutti_ctx *ctx, const char *environment, const op
     said_level worst = SAID_FAILED;
     int local = tutti_local_rank(ctx), locals = tutti_local_size(ctx);
     check_limits(r, locals);
-    check_cpus(r, local, locals);
+    check_cpus(r, locals);
     check_interfaces(r, tutti_node_count(ctx) > 1);
     check_software(r, ctx);
     if (local == 0)

@@ -33,7 +33,7 @@ char *environment_text(void);
 
 /* local.c: this process and host. Before any message. */
 void check_limits(report *r, int local_ranks);
-void check_cpus(report *r, int local_rank, int local_ranks);
+void check_cpus(report *r, int local_ranks);
 void check_interfaces(report *r, bool several_hosts);
 /* software.c: MPI, CUDA, NCCL, and what the topology finds. */
 void check_software(report *r, const tutti_ctx *ctx);

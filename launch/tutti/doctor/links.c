@@ -153,10 +153,10 @@ static void judge(report *r, const tutti_ctx *ctx, const measured *all, int roun
     if (count > 0) {
         qsort(gbps, (size_t)count, sizeof *gbps, by_value);
         say(r, SAID_OK, "links", "",
-            "%d pairs %s: %.2f GB/s each way at the median (%.2f to %.2f), 8 bytes %.1f us (up to "
+            "%d pair%s %s: %.2f GB/s each way at the median (%.2f to %.2f), 8 bytes %.1f us (up to "
             "%.1f)",
-            count, inside ? "in a host" : "between hosts", gbps[count / 2], gbps[0],
-            gbps[count - 1], sum_us / count, worst_us);
+            count, count == 1 ? "" : "s", inside ? "in a host" : "between hosts", gbps[count / 2],
+            gbps[0], gbps[count - 1], sum_us / count, worst_us);
         if (promise > 0 && gbps[count / 2] < 0.5 * promise)
             say(r, SAID_WARNING, "links",
                 "Which interface is used? See NCCL_SOCKET_IFNAME, UCX_NET_DEVICES.",

@@ -142,7 +142,7 @@ static void check_threads(report *r, int cores)
             "OMP_NUM_THREADS=%d on %d processors", threads, cores);
 }
 
-void check_cpus(report *r, int local_rank, int local_ranks)
+void check_cpus(report *r, int local_ranks)
 {
     cpu_set_t mask;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -163,7 +163,7 @@ void check_cpus(report *r, int local_rank, int local_ranks)
         say(r, SAID_WARNING, "processors", "Start fewer ranks on this host.",
             "%d ranks share %ld processors: a waiting rank takes the time of one that computes",
             local_ranks, online);
-    else if (cores == 1 && local_ranks > 1 && local_rank == 0)
+    else if (cores == 1 && local_ranks > 1)
         say(r, SAID_NOTE, "processors", "",
             "a rank has 1 of %ld processors: its streams and progress share it with the program",
             online);

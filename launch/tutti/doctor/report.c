@@ -128,15 +128,33 @@ static void print_line(const report *all, int n, const said *s)
         printf("%-5s %-13s > %s\n", "", "", s->action);
 }
 
+static bool subject_before(const report *all, int rank, size_t at)
+{
+    for (int r = 0; r <= rank; r++)
+        for (size_t i = 0; i < (r < rank ? all[r].n : at); i++)
+            if (strcmp(all[r].list[i].subject, all[rank].list[at].subject) == 0)
+                return true;
+    return false;
+}
+
+/* What any rank says of a subject, each line once; counted by level. */
+static void print_subject(const report *all, int n, const char *subject, size_t count[4])
+{
+    for (int r = 0; r < n; r++)
+        for (size_t i = 0; i < all[r].n; i++)
+            if (strcmp(all[r].list[i].subject, subject) == 0 && !said_before(all, r, i)) {
+                print_line(all, n, &all[r].list[i]);
+                count[all[r].list[i].level]++;
+            }
+}
+
 static void print_all(const report *all, int n)
 {
     size_t count[4] = {0};
     for (int r = 0; r < n; r++)
         for (size_t i = 0; i < all[r].n; i++)
-            if (!said_before(all, r, i)) {
-                print_line(all, n, &all[r].list[i]);
-                count[all[r].list[i].level]++;
-            }
+            if (!subject_before(all, r, i))
+                print_subject(all, n, all[r].list[i].subject, count);
     printf("\n%zu failed, %zu warnings, %zu notes, %zu ok\n", count[SAID_FAILED],
            count[SAID_WARNING], count[SAID_NOTE], count[SAID_OK]);
 }

@@ -321,7 +321,7 @@ static tutti_status add_net(reader *r, int32_t node, int raw)
 
 static void number_of(const char *text, int *value)
 {
-    if (text != NULL && isdigit((unsigned char)*text) && strlen(text) < 6)
+    if (text != NULL && isdigit((unsigned char)*text) && strlen(text) < 5)
         *value = atoi(text);
 }
 

@@ -31,7 +31,12 @@ void scratch_make_on_disk(char path[PATH_CAP])
     if (TT_SANITIZED)
         scratch_make(path);
     else
-        make_in("/tmp", path);
+        scratch_make_shared(path);
+}
+
+void scratch_make_shared(char path[PATH_CAP])
+{
+    make_in("/tmp", path);
 }
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)

@@ -17,6 +17,7 @@ enum { TT_SANITIZED = 0 };
  * nothing from it. */
 void scratch_make(char path[PATH_CAP]);
 void scratch_make_on_disk(char path[PATH_CAP]); /* in $TMPDIR or /tmp, unless sanitized */
+void scratch_make_shared(char path[PATH_CAP]); /* in $TMPDIR or /tmp, which all nodes see */
 void scratch_remove(const char *path); /* with all that is in it */
 int count_entries(const char *path,
                   const char *prefix); /* names that begin with it; "" all but the lock */

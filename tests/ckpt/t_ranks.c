@@ -74,7 +74,7 @@ int main(void)
     r.rank = r.ctx->world.rank;
     r.size = r.ctx->world.size;
     if (r.rank == 0)
-        scratch_make(path);
+        scratch_make_shared(path);
     if (tt_bcast_blob(&r.ctx->world, "test", 0, path, sizeof path, &dir) != TUTTI_OK)
         return gone(&r, "broadcast");
     int rc = go(&r, (const char *)dir.data);

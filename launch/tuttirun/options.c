@@ -199,6 +199,15 @@ static int set_wait_lock(const char *text)
     return -1;
 }
 
+/* The status of a text that was asked for: a full disk or a closed pipe is no success. */
+static int told(int written)
+{
+    if (written >= 0 && fflush(stdout) == 0)
+        return 0;
+    perror("tuttirun: standard output");
+    return 1;
+}
+
 static int set_number(int code, options *opts)
 {
     switch (code) {
@@ -247,11 +256,9 @@ static int set_option(int code, char **argv, options *opts)
         opts->dry_run = true;
         return -1;
     case OPT_HELP:
-        fputs(usage, stdout);
-        return 0;
+        return told(fputs(usage, stdout));
     case OPT_VERSION:
-        puts("tuttirun " TUTTI_VERSION_STRING);
-        return 0;
+        return told(puts("tuttirun " TUTTI_VERSION_STRING));
     default:
         return unknown(code, argv);
     }

@@ -530,6 +530,12 @@ class BadInput(JobTest):
     def test_help_and_version(self):
         self.assertIn("usage: tuttirun", self.run_job(0, "--help").out)
         self.assertRegex(self.run_job(0, "--version").out, r"^tuttirun \d+\.\d+\.\d+\n$")
+        for option in ("--help", "--version"):
+            with open("/dev/full", "w", encoding="ascii") as full:
+                ran = subprocess.run([os.path.join(job.BIN, "tuttirun"), option], stdout=full, stderr=subprocess.PIPE,
+                                     check=False)
+            self.assertEqual(ran.returncode, 1)
+            self.assertIn(b"standard output", ran.stderr)
 
 
 if __name__ == "__main__":

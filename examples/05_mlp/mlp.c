@@ -44,6 +44,8 @@ static bool number(const char *text, int least, int most, int *out)
     return true;
 }
 
+static const char usage[] = "usage: mlp [--steps N] [--tp N] [--sequence] [--chunks N] [--zero]\n";
+
 /* False: wrong use, which has been told. */
 static bool parse(int argc, char **argv, options *o)
 {
@@ -62,7 +64,7 @@ static bool parse(int argc, char **argv, options *o)
         else if (strcmp(argv[i], "--chunks") == 0 && number(next, 1, 16, &o->chunks))
             i++;
         else {
-            fprintf(stderr, "usage: mlp [--steps N] [--tp N] [--sequence] [--chunks N] [--zero]\n");
+            fputs(usage, stderr);
             return false;
         }
     }
@@ -200,6 +202,8 @@ int main(int argc, char **argv)
 {
     run all = {0}, *r = &all;
 
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        return fputs(usage, stdout) < 0 ? 1 : 0;
     if (!parse(argc, argv, &r->o))
         return 2;
     MUST(tutti_init(NULL, &r->ctx));

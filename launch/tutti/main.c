@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -79,6 +80,20 @@ static const subcommand *find(const char *name)
     return NULL;
 }
 
+/* Commands with a page of their own print it themselves. */
+static bool asks_for_line(const subcommand *sub, int argc, char **argv)
+{
+    return (sub->run == command_env || sub->run == command_version) && argc == 3 &&
+           (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0);
+}
+
+static int print_line(const subcommand *sub)
+{
+    printf("usage: tutti %s%s%s\n\n%s\n", sub->name, *sub->arguments == '\0' ? "" : " ",
+           sub->arguments, sub->help);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const subcommand *sub;
@@ -93,7 +108,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "tutti: there is no command '%s'; tutti help lists them\n", argv[1]);
         return EXIT_USAGE;
     }
-    status = sub->run(argc - 1, argv + 1);
+    status = asks_for_line(sub, argc, argv) ? print_line(sub) : sub->run(argc - 1, argv + 1);
     /* a full disk or a closed pipe must not look like success */
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         perror("tutti: standard output");

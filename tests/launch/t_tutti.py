@@ -60,6 +60,14 @@ class Commands(unittest.TestCase):
             self.assertRegex(ran.stdout, rf"(?m)^  {name} ")
         self.assertEqual(tutti("--help").stdout, ran.stdout)
 
+    def test_each_command_has_help(self):
+        commands = [["env"], ["version"], ["topo"], ["doctor"], ["bench"], ["ckpt"]]
+        commands += [["ckpt", name] for name in ("ls", "show", "verify", "diff", "merge", "export", "import", "prune")]
+        for command in commands:
+            ran = tutti(*command, "--help")
+            self.assertEqual((ran.returncode, ran.stderr), (0, ""), command)
+            self.assertIn("usage: tutti " + " ".join(command), ran.stdout)
+
     def test_what_is_wrong_is_said_with_status_2(self):
         for text, *arguments in (("usage",), ("no command 'frobnicate'", "frobnicate"), ("no command ''", ""),
                                  ("no option '--html'", "env", "--html"), ("no arguments", "version", "x")):

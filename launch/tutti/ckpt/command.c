@@ -134,6 +134,10 @@ static int parse(ckpt_args *a, int argc, char **argv)
 
 static int run(const command *c, int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        printf("usage: tutti ckpt %s %s\n\n%s\n", c->name, c->usage, c->help);
+        return 0;
+    }
     ckpt_args a = {.name = c->name, .step = -1, .keep_last = -1, .keep_every = -1};
     a.word = calloc((size_t)argc, sizeof *a.word);
     if (a.word == NULL)

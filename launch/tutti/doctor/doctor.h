@@ -45,5 +45,8 @@ tutti_status check_reach(report *r, tutti_ctx *ctx);
 tutti_status check_clocks(report *r, tutti_ctx *ctx);
 /* links.c: measures every pair for about `seconds` in all. Collective. */
 tutti_status check_links(report *r, tutti_ctx *ctx, double seconds);
+/* promise.c: GB/s from this rank's GPU to that of each rank of its host, by the topology; 0: not
+ * known. Collective. */
+tutti_status promised_gbps(tutti_ctx *ctx, double *gbps);
 
 #endif

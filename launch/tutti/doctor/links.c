@@ -23,6 +23,7 @@ enum { BIG = 8 << 20, SMALL = 8 };
 typedef struct measured {
     int32_t peer;
     double gbps, us; /* one way; of a message of SMALL bytes */
+    double promise; /* GB/s between the two GPUs; 0: not known */
 } measured;
 
 typedef struct bench {
@@ -93,19 +94,22 @@ static tutti_status measure(bench *b, int peer, measured *m)
     double big, small;
     TT_TRY(repeat(b, peer, BIG, 0.7 * b->seconds, &big));
     TT_TRY(repeat(b, peer, SMALL, 0.3 * b->seconds, &small));
-    *m = (measured){peer, BIG / big * 1e-9, small * 1e6};
+    m->gbps = BIG / big * 1e-9;
+    m->us = small * 1e6;
     return TUTTI_OK;
 }
 
-static tutti_status measure_all(bench *b, measured *mine)
+static tutti_status measure_all(bench *b, const double *promise, measured *mine)
 {
     int n = b->ctx->world.size, me = b->ctx->world.rank, rounds = n + n % 2 - 1;
     tutti_status status = TUTTI_OK;
     for (int round = 0; round < rounds && status == TUTTI_OK; round++) {
         int peer = partner_of(me, round, n);
-        mine[round].peer = -1;
-        if (peer >= 0)
+        mine[round] = (measured){.peer = peer};
+        if (peer >= 0) {
+            mine[round].promise = promise[peer];
             status = measure(b, peer, &mine[round]);
+        }
         status = tt_agree(&b->ctx->world, "doctor, links", status);
     }
     return status;
@@ -177,11 +181,43 @@ static void judge(report *r, const tutti_ctx *ctx, const measured *all, int roun
     free(gbps);
 }
 
+/* Pairs of GPUs in a host. A single send of BIG bytes need not fill NVLink; a path that is not the
+ * promised one is slower by far more than LEAST. */
+static void judge_gpus(report *r, const tutti_ctx *ctx, const measured *all, int entries,
+                       int rounds)
+{
+    const double LEAST = 0.25;
+    int count = 0, below = 0, worst = 0;
+    double least = INFINITY;
+    for (int i = 0; i < entries; i++) {
+        if (all[i].peer < i / rounds || all[i].promise <= 0)
+            continue;
+        double share = all[i].gbps / all[i].promise;
+        count++;
+        below += share < LEAST;
+        worst = share < least ? i : worst;
+        least = fmin(share, least);
+    }
+    char one[128], two[128];
+    if (below > 0)
+        say(r, SAID_WARNING, "links",
+            "Is peer access off (IOMMU, ACS, NCCL_P2P_DISABLE, a container)? See tutti topo.",
+            "%d of %d pairs of GPUs reach less than a quarter of what the topology promises; "
+            "%s to %s: %.2f of %.2f GB/s",
+            below, count, tt_ctx_rank_name(ctx, worst / rounds, one, sizeof one),
+            tt_ctx_rank_name(ctx, all[worst].peer, two, sizeof two), all[worst].gbps,
+            all[worst].promise);
+    else if (count > 0)
+        say(r, SAID_OK, "links", "", "GPUs reach %.0f %% of what the topology promises, or more",
+            100 * least);
+}
+
 tutti_status check_links(report *r, tutti_ctx *ctx, double seconds)
 {
     int n = ctx->world.size, rounds = n + n % 2 - 1;
     bench b = {.ctx = ctx, .comm = tutti_world(ctx)};
     measured *mine = NULL, *all = NULL;
+    double *promise = NULL;
     if (n < 2) {
         say(r, SAID_NOTE, "links", "", "one rank: start it with mpirun to measure between ranks");
         return TUTTI_OK;
@@ -195,16 +231,22 @@ tutti_status check_links(report *r, tutti_ctx *ctx, double seconds)
         status = tt_calloc((size_t)rounds, sizeof *mine, &mine);
     if (status == TUTTI_OK)
         status = tt_calloc((size_t)(n * rounds), sizeof *all, &all);
+    if (status == TUTTI_OK)
+        status = tt_calloc((size_t)n, sizeof *promise, &promise);
     status = tt_agree(&ctx->world, "doctor, links", status);
     if (status == TUTTI_OK)
-        status = measure_all(&b, mine);
+        status = promised_gbps(ctx, promise);
+    if (status == TUTTI_OK)
+        status = measure_all(&b, promise, mine);
     if (status == TUTTI_OK)
         status = tt_all_gather_fixed(&ctx->world, "doctor, links", mine,
                                      (size_t)rounds * sizeof *mine, all);
     if (status == TUTTI_OK && ctx->world.rank == 0) {
         judge(r, ctx, all, rounds, true, 0);
+        judge_gpus(r, ctx, all, n * rounds, rounds);
         judge(r, ctx, all, rounds, false, ctx->node_count > 1 ? network_promise() : 0);
     }
+    free(promise);
     free(all);
     free(mine);
     if (b.stream.kind != TUTTI_STREAM_INLINE)

@@ -7,8 +7,9 @@
 #
 #     beyond = step - compute - last bucket
 #
-# the time that either leaves exposed though it could have been hidden, with its own buckets. T is to be at least 1.3 times
-# what all buckets take. The machine should be idle. PYTHON names the python3 that has torch.
+# the time that either leaves exposed though it could have been hidden; torch's with its own buckets, then with one for
+# each layer as tutti has them. T is to be at least 1.3 times what all buckets take. The machine should be idle. PYTHON
+# names the python3 that has torch.
 # Status 77: skipped, there is no torch or two nodes cannot be made here.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -51,8 +52,12 @@ print("%-6s beyond %8.2f ms of a step of %8.2f ms" % (sys.argv[1], over, t["step
 }
 run "$build/bin/tutti" bench step --json --layers "$layers" --bytes "$bytes" --ms "$ms" --steps "$steps"
 beyond tutti
-# shellcheck disable=SC2016 # expanded on each node, whose network has its own name
-run sh -c 'link=$(ip -o -4 address | sed -n "s/^[0-9]*: \([^ ]*\) *inet 10\.77\.0\..*/\1/p") &&
-    exec "$@" --address 10.77.0.1 --interface "$link"' sh "$python" "$here/benchmarks/ddp.py" \
-    --layers "$layers" --bytes "$bytes" --ms "$ms" --steps "$steps"
-beyond torch
+torch() { # CAP of its buckets
+    # shellcheck disable=SC2016 # expanded on each node, whose network has its own name
+    run sh -c 'link=$(ip -o -4 address | sed -n "s/^[0-9]*: \([^ ]*\) *inet 10\.77\.0\..*/\1/p") &&
+        exec "$@" --address 10.77.0.1 --interface "$link"' sh "$python" "$here/benchmarks/ddp.py" \
+        --layers "$layers" --bytes "$bytes" --ms "$ms" --steps "$steps" --bucket "$1"
+    beyond torch
+}
+torch 26214400  # its default
+torch "$bytes"  # buckets like ours

@@ -111,7 +111,7 @@ static inline tt_nccl *tt_nccl_of(const tutti_comm *comm)
 /* The context's part; NULL before the world communicator is made. */
 tt_nccl_ctx *tt_nccl_ctx_of(const tutti_ctx *ctx);
 
-/* watch.c: takes and gives back `lock`. doing: static text; limit_s as in tt_inside. */
+/* abort.c: takes and gives back `lock`. doing: static text; limit_s as in tt_inside. */
 typedef struct tt_doing {
     const char *doing;
     const char *comm; /* a name */
@@ -144,7 +144,6 @@ tutti_status tt_nccl_split(tutti_comm *parent, const tt_group *part, int color);
 tutti_status tt_nccl_settle(tt_nccl_ctx *nc, ncclComm_t comm, const char *what, double limit_s);
 tutti_status tt_nccl_settle_inside(tt_nccl_ctx *nc, ncclComm_t comm, const char *what,
                                    double limit_s); /* under lock */
-double tt_nccl_init_limit(void);
 void tt_share_retire_step(tt_nccl_ctx *nc); /* under lock; ends finalizing ones that are done */
 void tt_share_free(tt_share *share);
 

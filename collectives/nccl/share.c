@@ -82,7 +82,7 @@ tutti_status tt_nccl_settle_inside(tt_nccl_ctx *nc, ncclComm_t comm, const char 
     return settle(nc, comm, what, limit_s, true);
 }
 
-double tt_nccl_init_limit(void)
+static double init_limit(void)
 {
     double seconds;
     return tt_env_get_seconds(TT_ENV_INIT_TIMEOUT, &seconds) == TUTTI_OK ? seconds : 300;
@@ -186,20 +186,20 @@ static tutti_status join(tt_nccl_ctx *nc, tt_group *group, tt_share *s, const tt
     tt_cuda_visit visit;
     memcpy(&unique, id->data, sizeof unique);
     TT_TRY(tt_cuda_enter(tt_cuda_of(nc->ctx->dev), &visit));
-    const tt_doing doing = {"making a communicator", s->name, UINT64_MAX, tt_nccl_init_limit()};
+    const tt_doing doing = {"making a communicator", s->name, UINT64_MAX, init_limit()};
     tt_nccl_enter(nc, &doing);
     ncclResult_t result =
         TT_INSIDE(nc, ncclCommInitRankConfig(&s->comm, group->size, unique, group->rank, &config));
     tt_nccl_leave(nc);
     tt_cuda_leave(tt_cuda_of(nc->ctx->dev), &visit);
     TT_TRY(tt_nccl_status(result, NULL, "ncclCommInitRankConfig", what));
-    return tt_nccl_settle(nc, s->comm, what, tt_nccl_init_limit());
+    return tt_nccl_settle(nc, s->comm, what, init_limit());
 }
 
 static tutti_status make_id(tt_nccl_ctx *nc, const tt_share *s, ncclUniqueId *id_out,
                             const char *what)
 {
-    const tt_doing doing = {"making a communicator", s->name, UINT64_MAX, tt_nccl_init_limit()};
+    const tt_doing doing = {"making a communicator", s->name, UINT64_MAX, init_limit()};
     tt_nccl_enter(nc, &doing);
     ncclResult_t result = TT_INSIDE(nc, ncclGetUniqueId(id_out));
     tt_nccl_leave(nc);
@@ -299,19 +299,19 @@ static tutti_status split_comm(tt_nccl_ctx *nc, tt_share *parent, tt_share *s, i
     tt_cuda_visit visit;
     TT_TRY(tt_ring_drain_share(nc, parent)); /* NCCL wants it quiet */
     TT_TRY(tt_cuda_enter(tt_cuda_of(nc->ctx->dev), &visit));
-    const tt_doing doing = {"splitting", parent->name, UINT64_MAX, tt_nccl_init_limit()};
+    const tt_doing doing = {"splitting", parent->name, UINT64_MAX, init_limit()};
     tt_nccl_enter(nc, &doing);
     ncclResult_t result = ncclInvalidUsage;
     if (!atomic_load(&nc->closed))
         result = TT_INSIDE(nc, ncclCommSplit(parent->comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color,
                                              s->rank, &made, &config));
     tt_nccl_leave(nc);
-    TT_TRY(tt_ctx_check(nc->ctx));
     tt_cuda_leave(tt_cuda_of(nc->ctx->dev), &visit);
+    TT_TRY(tt_ctx_check(nc->ctx));
     TT_TRY(tt_nccl_status(result, parent->comm, "ncclCommSplit", what));
     s->comm = made; /* whoever gives up leaves it to the abort */
-    TT_TRY(tt_nccl_settle(nc, parent->comm, what, tt_nccl_init_limit()));
-    return made == NULL ? TUTTI_OK : tt_nccl_settle(nc, made, what, tt_nccl_init_limit());
+    TT_TRY(tt_nccl_settle(nc, parent->comm, what, init_limit()));
+    return made == NULL ? TUTTI_OK : tt_nccl_settle(nc, made, what, init_limit());
 }
 
 static tutti_status prepare_part(tt_nccl_ctx *nc, tutti_comm *parent, const tt_group *part,

@@ -35,7 +35,7 @@ typedef struct builder {
     int node, root;
     int power; /* the largest power of two up to `nodes` */
     int *start; /* of place b's units, power + 1 of them */
-    int hops, cap;
+    int hops;
 } builder;
 
 static int log2_of(int n)
@@ -306,7 +306,7 @@ tutti_status tt_route_create(tt_way way, tt_fate fate, int nodes, int node, int 
     const int power = 1 << log2_of(nodes);
     tt_route route = {
         .way = way, .nodes = nodes, .units = units_of(way, fate, nodes, power), .root = root};
-    builder b = {&route, fate, node, root, power, NULL, 0, 0};
+    builder b = {&route, fate, node, root, power, NULL, 0};
     count_stages(&b);
     tutti_status status = place_units(&b);
     if (status == TUTTI_OK)

@@ -240,6 +240,12 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+void tt_steps_sort(int64_t *steps, size_t n)
+{
+    if (n > 0)
+        qsort(steps, n, sizeof *steps, newest_first);
+}
+
 tutti_status tt_dir_steps(int dir, int64_t **steps_out, size_t *n_out)
 {
     step_list list = {0};
@@ -248,8 +254,7 @@ tutti_status tt_dir_steps(int dir, int64_t **steps_out, size_t *n_out)
         free(list.step);
         return status;
     }
-    if (list.n > 0)
-        qsort(list.step, list.n, sizeof *list.step, newest_first);
+    tt_steps_sort(list.step, list.n);
     size_t n = 0; /* a step and an old version of it count once */
     for (size_t i = 0; i < list.n; i++)
         if (n == 0 || list.step[n - 1] != list.step[i])

@@ -32,6 +32,7 @@ tutti_status tt_dir_open(const char *path, int *fd_out);
 tutti_status tt_dir_open_at(int dir, const char *name, int *fd_out);
 tutti_status tt_dir_sync(int dir, const char *what);
 
+void tt_steps_sort(int64_t *steps, size_t n); /* newest first */
 /* Steps that are there, newest first; the caller frees *steps_out. */
 tutti_status tt_dir_steps(int dir, int64_t **steps_out, size_t *n_out);
 

@@ -92,11 +92,8 @@ static tutti_status share_manifest(opener *o, int64_t step, tt_buf *text)
 
 static tutti_status verify_share(opener *o, int part, int parts)
 {
-    const tt_catalog *cat = &o->src.m.cat;
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < cat->nfile; i++)
-        bytes += o->src.absent != NULL && o->src.absent[i] ? 0 : cat->file[i].bytes;
-    tt_ranks_busy(o->ctx, bytes / (uint64_t)parts);
+    size_t absent;
+    tt_ranks_busy(o->ctx, tt_source_bytes(&o->src, &absent) / (uint64_t)parts);
     return tt_source_verify(&o->src, part, parts);
 }
 

@@ -23,6 +23,12 @@ void tt_source_close(tt_source *src); /* takes one that is not open: all zero */
 tutti_status tt_source_open_as(int dir, const char *name, int64_t step, tt_buf *text,
                                tt_source *src_out);
 
+/* Whether file i is in another part, on another node. */
+static inline bool tt_source_absent(const tt_source *src, size_t i)
+{
+    return src->absent != NULL && src->absent[i];
+}
+
 /* Bytes of the files that are here, and how many are not. */
 uint64_t tt_source_bytes(const tt_source *src, size_t *absent_out);
 

@@ -39,12 +39,6 @@ static bool looks(const tutti_ctx *ctx)
     return ctx->place[ctx->world.rank].local_rank == 0;
 }
 
-static int newest_first(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x < y) - (x > y);
-}
-
 static tutti_status list_here(const tutti_ctx *ctx, int dir, int64_t step, int64_t **steps,
                               size_t *n)
 {
@@ -77,7 +71,7 @@ tutti_status tt_nodes_steps(tutti_ctx *ctx, int dir, int64_t step, int64_t **ste
     status = tt_calloc(n + 1, sizeof *all, &all);
     if (status == TUTTI_OK && n > 0) {
         memcpy(all, lists.data, bytes);
-        qsort(all, n, sizeof *all, newest_first);
+        tt_steps_sort(all, n);
     }
     tt_blobs_free(&lists);
     TT_TRY(tt_agree(&ctx->world, call, status));
@@ -220,20 +214,31 @@ static tutti_status list_nodes(const tutti_ctx *ctx, tt_nodes *nodes)
     return TUTTI_OK;
 }
 
-static tutti_status map_files(const tutti_ctx *ctx, tt_nodes *nodes, const tt_source *src,
-                              const tt_blobs *all, const sighting *version)
+/* name: what the version's directory is called on this node; "": it is not there. */
+static tutti_status map_files(const tutti_ctx *ctx, tt_nodes *nodes, const tt_catalog *cat,
+                              const tt_blobs *all, const sighting *version,
+                              char name[TT_TEMP_NAME_MAX])
 {
-    const tt_catalog *cat = &src->m.cat;
+    const int own = ctx->place[ctx->world.rank].node;
+    name[0] = '\0';
     TT_TRY(list_nodes(ctx, nodes));
     nodes->nfile = cat->nfile;
     TT_TRY(tt_calloc((size_t)nodes->n * cat->nfile, sizeof *nodes->has, &nodes->has));
     for (int i = 0; i < nodes->n; i++)
         add_files(all, nodes->rank[nodes->first[i]], version, nodes->has + (size_t)i * cat->nfile,
-                  NULL);
+                  i == own ? name : NULL);
     TT_TRY(tt_calloc(cat->nfile + 1, sizeof *nodes->block, &nodes->block));
     for (size_t k = 0; k < cat->nfile; k++)
         nodes->block[k + 1] = nodes->block[k] + cat->file[k].blocks;
     return tt_calloc(nodes->block[cat->nfile], sizeof *nodes->fetched, &nodes->fetched);
+}
+
+static tutti_status absent_of(const bool *has, size_t n, bool **absent_out)
+{
+    TT_TRY(tt_calloc(n, sizeof **absent_out, absent_out));
+    for (size_t i = 0; i < n; i++)
+        (*absent_out)[i] = !has[i];
+    return TUTTI_OK;
 }
 
 /* From the manifest's text; the directory is the one that this node's first rank has seen. */
@@ -241,20 +246,11 @@ static tutti_status open_version(search *s, const tt_blobs *all, const sighting 
                                  const tt_buf *text, tt_source *src, tt_nodes *nodes)
 {
     const tutti_ctx *ctx = s->ctx;
-    char name[TT_TEMP_NAME_MAX] = "";
-    bool *absent;
+    char name[TT_TEMP_NAME_MAX];
     TT_TRY(tt_manifest_read(text->data, text->size, s->step, &src->m));
-    TT_TRY(map_files(ctx, nodes, src, all, version));
+    TT_TRY(map_files(ctx, nodes, &src->m.cat, all, version, name));
     int node = ctx->place[ctx->world.rank].node;
-    const bool *has = nodes->has + (size_t)node * nodes->nfile;
-    TT_TRY(tt_calloc(nodes->nfile, sizeof *absent, &absent));
-    src->absent = absent;
-    for (size_t i = 0; i < nodes->nfile; i++)
-        absent[i] = !has[i];
-    bool *again;
-    TT_TRY(tt_calloc(nodes->nfile, sizeof *again, &again));
-    add_files(all, nodes->rank[nodes->first[node]], version, again, name);
-    free(again);
+    TT_TRY(absent_of(nodes->has + (size_t)node * nodes->nfile, nodes->nfile, &src->absent));
     if (name[0] == '\0')
         return TUTTI_OK;
     if (s->dir < 0)
@@ -288,13 +284,11 @@ static tutti_status say_lacking(search *s, const tt_buf *text, const bool *has, 
     tt_source src = {.dir = -1, .spool = -1};
     bool *absent;
     TT_TRY(tt_manifest_read(text->data, text->size, s->step, &src.m));
-    tutti_status status = tt_calloc(nfile, sizeof *absent, &absent);
+    tutti_status status = absent_of(has, nfile, &absent);
     if (status == TUTTI_OK) {
-        for (size_t i = 0; i < nfile; i++)
-            absent[i] = !has[i];
         status = tt_source_lacks(&src, absent);
+        free(absent);
     }
-    free(absent);
     tt_manifest_free(&src.m);
     return status;
 }
@@ -302,7 +296,7 @@ static tutti_status say_lacking(search *s, const tt_buf *text, const bool *has, 
 static tutti_status take_version(search *s, const tt_blobs *all, tt_source *src, tt_nodes *nodes)
 {
     tt_group *world = &s->ctx->world;
-    sighting version;
+    sighting version = {0};
     bool whole, *has = NULL;
     tt_buf text = {0};
     tutti_status status;

@@ -49,15 +49,22 @@ static tutti_status check_size(const tt_source *src, const tt_cfile *file, int *
     return TUTTI_OK;
 }
 
+typedef struct part_search {
+    tt_source *src;
+    bool any; /* the directory is a part */
+} part_search;
+
 static tutti_status note_part(void *arg, const char *name)
 {
-    tt_source *src = arg;
+    part_search *s = arg;
+    const tt_catalog *cat = &s->src->m.cat;
     uint32_t part;
     if (!tt_part_parse(name, &part))
         return TUTTI_OK;
-    for (size_t i = 0; i + 1 < src->m.cat.nfile; i++)
-        if (src->m.cat.file[i].part == part)
-            src->absent[i] = false;
+    s->any = true;
+    for (size_t i = 0; i + 1 < cat->nfile; i++)
+        if (cat->file[i].part == part)
+            s->src->absent[i] = false;
     return TUTTI_OK;
 }
 
@@ -65,21 +72,20 @@ static tutti_status note_part(void *arg, const char *name)
 static tutti_status find_absent(tt_source *src)
 {
     const tt_catalog *cat = &src->m.cat;
-    bool part = false, any = false;
-    if (src->m.in_parts)
-        TT_TRY(tt_dir_is_part(src->dir, ".", &part));
-    if (!part)
+    part_search search = {.src = src};
+    bool any = false;
+    if (!src->m.in_parts)
         return TUTTI_OK;
     TT_TRY(tt_calloc(cat->nfile, sizeof *src->absent, &src->absent));
     for (size_t i = 0; i + 1 < cat->nfile; i++)
         src->absent[i] = true;
-    TT_TRY(tt_dir_each(src->dir, note_part, src));
+    TT_TRY(tt_dir_each(src->dir, note_part, &search));
     for (size_t i = 0; i + 1 < cat->nfile; i++) {
         if (faccessat(src->dir, cat->file[i].name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
             src->absent[i] = false;
         any = any || src->absent[i];
     }
-    if (!any) {
+    if (!any || !search.any) {
         free(src->absent);
         src->absent = NULL;
     }
@@ -91,7 +97,7 @@ static tutti_status check_sizes(tt_source *src)
     TT_TRY(find_absent(src));
     for (size_t i = 0; i < src->m.cat.nfile; i++) {
         int fd = -1;
-        if (src->absent != NULL && src->absent[i])
+        if (tt_source_absent(src, i))
             continue;
         TT_TRY(check_size(src, &src->m.cat.file[i], &fd));
         close(fd);
@@ -104,7 +110,7 @@ uint64_t tt_source_bytes(const tt_source *src, size_t *absent_out)
     uint64_t bytes = 0;
     *absent_out = 0;
     for (size_t i = 0; i < src->m.cat.nfile; i++) {
-        if (src->absent != NULL && src->absent[i])
+        if (tt_source_absent(src, i))
             ++*absent_out;
         else
             bytes += src->m.cat.file[i].bytes;
@@ -213,7 +219,7 @@ tutti_status tt_block_open(tt_block *b, const tt_source *src, const tt_cfile *fi
     b->src = src;
     b->file = file;
     b->base = 0;
-    if (src->absent == NULL || !src->absent[i])
+    if (!tt_source_absent(src, i))
         return check_size(src, file, &b->fd);
     if (src->spool < 0)
         return tt_fail(TUTTI_ERR_CORRUPT, "%s is not here: it is in part %u, on another node",
@@ -263,7 +269,7 @@ tutti_status tt_source_verify(const tt_source *src, int part, int parts)
     size_t blocks = 0, before = 0;
     char *data;
     for (size_t i = 0; i < cat->nfile; i++)
-        blocks += src->absent != NULL && src->absent[i] ? 0 : cat->file[i].blocks;
+        blocks += tt_source_absent(src, i) ? 0 : cat->file[i].blocks;
     size_t from = blocks / (size_t)parts * (size_t)part +
                   blocks % (size_t)parts * (size_t)part / (size_t)parts;
     size_t to = blocks / (size_t)parts * ((size_t)part + 1) +
@@ -271,7 +277,7 @@ tutti_status tt_source_verify(const tt_source *src, int part, int parts)
     TT_TRY(tt_calloc(1, src->m.block_bytes, &data));
     tutti_status status = TUTTI_OK;
     for (size_t i = 0; i < cat->nfile && status == TUTTI_OK; i++) {
-        size_t n = src->absent != NULL && src->absent[i] ? 0 : cat->file[i].blocks;
+        size_t n = tt_source_absent(src, i) ? 0 : cat->file[i].blocks;
         size_t low = from > before ? from - before : 0, high = to > before ? to - before : 0;
         if (low < n && high > low)
             status = verify_file(src, &cat->file[i], low, high < n ? high : n, data);

@@ -20,9 +20,7 @@ static void check_mig(tt_check *c)
         if (m->gpus[g].mig == TT_YES)
             tt_some_add(&mig, g);
         for (int h = 0; h < g; h++)
-            if (m->gpus[g].pci >= 0 && m->gpus[h].pci >= 0 &&
-                m->pci[m->gpus[g].pci].busid != TT_BUSID_NONE &&
-                m->pci[m->gpus[g].pci].busid == m->pci[m->gpus[h].pci].busid) {
+            if (tt_gpu_busid(m, g) != TT_BUSID_NONE && tt_gpu_busid(m, g) == tt_gpu_busid(m, h)) {
                 tt_some_add(&twice, g);
                 break;
             }

@@ -405,9 +405,12 @@ void tt_topo_add_cuda(tutti_topo *topo, const char *const *busids, int n)
     tt_machine *m = topo->machines[0];
     tt_busid busid;
 
-    for (int i = n - 1; i >= 0; i--) /* of instances of one GPU the first */
-        for (int g = 0; g < m->n_gpus && tt_busid_parse(busids[i], &busid) == TUTTI_OK; g++)
-            if (m->gpus[g].pci >= 0 && m->pci[m->gpus[g].pci].busid == busid)
+    for (int i = n - 1; i >= 0; i--) { /* of instances of one GPU the first */
+        if (tt_busid_parse(busids[i], &busid) != TUTTI_OK)
+            continue;
+        for (int g = 0; g < m->n_gpus; g++)
+            if (tt_gpu_busid(m, g) == busid)
                 m->gpus[g].cuda = i;
+    }
     m->system.cuda = n > 0 ? TT_YES : TT_NO;
 }

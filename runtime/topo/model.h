@@ -322,6 +322,12 @@ int tt_nvlink_max(int sm);
 /* The SM of an NVIDIA PCI device id, 0: not known. */
 int tt_sm_of_device(uint16_t device);
 
+/* TT_BUSID_NONE: not known. */
+static inline tt_busid tt_gpu_busid(const tt_machine *m, int gpu)
+{
+    return m->gpus[gpu].pci < 0 ? TT_BUSID_NONE : m->pci[m->gpus[gpu].pci].busid;
+}
+
 static inline const tt_machine *tt_topo_machine_of(const tutti_topo *topo, int host)
 {
     return topo->machines[topo->hosts[host].machine];

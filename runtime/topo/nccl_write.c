@@ -264,7 +264,7 @@ static tutti_status link_children(writer *w)
 static tutti_status check_writable(const tt_machine *m)
 {
     for (int i = 0; i < m->n_gpus; i++)
-        if (m->gpus[i].pci < 0 || m->pci[m->gpus[i].pci].busid == TT_BUSID_NONE)
+        if (tt_gpu_busid(m, i) == TT_BUSID_NONE)
             return tt_fail(TUTTI_ERR_UNSUPPORTED,
                            "GPU %d has no known PCI bus id, which NCCL's topology is built on", i);
     return TUTTI_OK;

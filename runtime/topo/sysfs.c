@@ -312,8 +312,8 @@ int tt_sysfs_nodes(const char *root, int *nodes, int cap)
     (void)snprintf(path, sizeof path, "%s/sys/devices/system/node", root);
     dir = opendir(path);
     while (dir != NULL && n < cap && (entry = readdir(dir)) != NULL)
-        if (node_of_name(entry->d_name) >= 0)
-            nodes[n++] = node_of_name(entry->d_name);
+        if ((nodes[n] = node_of_name(entry->d_name)) >= 0)
+            n++;
     if (dir != NULL)
         (void)closedir(dir);
     if (n > 0)

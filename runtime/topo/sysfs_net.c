@@ -169,11 +169,12 @@ tutti_status tt_sysfs_net_functions(const char *root, const tt_raw_pci *raw, int
 static void fill_rdma(const char *root, const port *p, tt_nic *nic, const tt_machine *m)
 {
     char dir[PATH_BYTES], text[128];
+    double gbit;
 
     (void)snprintf(dir, sizeof dir, "%s/sys/class/infiniband/%s", root, p->name);
     if (tt_sysfs_text(text, sizeof text, "%s/ports/%d/rate", dir, p->port) &&
-        strtod(text, NULL) < 1e5)
-        nic->mbps = (int64_t)(fmax(strtod(text, NULL), 0) * 1000);
+        (gbit = strtod(text, NULL)) < 1e5)
+        nic->mbps = (int64_t)(fmax(gbit, 0) * 1000);
     if (tt_sysfs_text(text, sizeof text, "%s/node_guid", dir))
         for (const char *c = text; *c != 0; c++)
             if (*c != ':')

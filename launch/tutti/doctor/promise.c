@@ -6,15 +6,10 @@
 #include "doctor.h"
 #include "topo/model.h"
 
-static tt_busid busid_of(const tt_machine *m, int gpu)
-{
-    return m->gpus[gpu].pci < 0 ? TT_BUSID_NONE : m->pci[m->gpus[gpu].pci].busid;
-}
-
 static int gpu_of(const tt_machine *m, tt_busid busid)
 {
     for (int i = 0; i < m->n_gpus && busid != TT_BUSID_NONE; i++)
-        if (busid_of(m, i) == busid)
+        if (tt_gpu_busid(m, i) == busid)
             return i;
     return -1;
 }
@@ -23,7 +18,7 @@ static tt_busid own_busid(const tt_machine *m, int device)
 {
     for (int i = 0; i < m->n_gpus && device >= 0; i++)
         if (m->gpus[i].cuda == device)
-            return busid_of(m, i);
+            return tt_gpu_busid(m, i);
     return TT_BUSID_NONE;
 }
 

@@ -12,6 +12,7 @@
 
 #include "boot/context.h"
 #include "core/status.h"
+#include "quantile.h"
 #include "tutti/tutti.h"
 
 enum {
@@ -176,8 +177,6 @@ int bench_wrong(const char *format, ...) TT_PRINTF(1, 2);
 /* False: `text` is no number from min to max. */
 bool bench_number(const char *text, double min, double max, double *out);
 bool bench_count(const char *text, int min, int max, int *out); /* a whole one */
-/* p in 0 ... 1 of values, which are sorted on return. */
-double bench_quantile(double *values, size_t n, double p);
 
 /* chart.c: lines over a logarithmic x axis, as an SVG file. */
 typedef struct bench_series {

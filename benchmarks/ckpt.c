@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "quantile.h"
 #include "tutti/tutti.h"
 
 enum { MAX_RANKS = 16, MAX_ROUNDS = 101, PIECE = 4 << 20, PATH_CAP = 512 };
@@ -376,17 +377,11 @@ static void stall_round(rank_arg *r, int round)
     pthread_barrier_wait(&b->gate);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const double *values, int n)
 {
     double sorted[MAX_ROUNDS];
     memcpy(sorted, values, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    qsort(sorted, (size_t)n, sizeof *sorted, bench_ascending);
     return n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 

@@ -19,6 +19,8 @@
 #include <tutti/interop_nccl.h>
 #include <tutti/tutti.h>
 
+#include "quantile.h"
+
 enum { BLOCKS = 301, CALLS = 100, PARAMS = 200, FLOATS = 1024 };
 
 static double now_ns(void)
@@ -28,15 +30,9 @@ static double now_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void print(const char *what, double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, by_value);
+    qsort(values, (size_t)n, sizeof *values, bench_ascending);
     printf("%-44s median %7.0f ns   quartiles %7.0f %7.0f\n", what, values[n / 2], values[n / 4],
            values[3 * n / 4]);
 }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/interop_mpi.h"
+#include "quantile.h"
 #include "tutti/tutti.h"
 
 enum { DEPTH_MOST = 64, ROUNDS_MOST = 101, TRIES = 3 };
@@ -80,18 +80,6 @@ static double timed(const bench *b, int way)
     return most * 1e3;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *ms, int n)
-{
-    qsort(ms, (size_t)n, sizeof *ms, ascending);
-    return ms[n / 2];
-}
-
 static void find_best(bench *b)
 {
     static const size_t pieces[] = {32 << 10, 60 << 10, 128 << 10, 256 << 10, 1 << 20};
@@ -105,7 +93,7 @@ static void find_best(bench *b)
             b->depth = depths[j];
             for (int k = 0; k < TRIES; k++)
                 ms[k] = timed(b, EXCHANGE);
-            const double time = median(ms, TRIES);
+            const double time = bench_quantile(ms, TRIES, 0.5);
             if (best_ms == 0 || time < best_ms) {
                 best_ms = time;
                 best = *b;
@@ -119,7 +107,7 @@ static void report(const bench *b, double ms[WAYS][ROUNDS_MOST], int rounds)
 {
     double time[WAYS];
     for (int way = 0; way < WAYS; way++)
-        time[way] = median(ms[way], rounds);
+        time[way] = bench_quantile(ms[way], (size_t)rounds, 0.5);
     printf("%zu bytes, %d ranks; exchange in pieces of %zu KiB, %d under way\n", b->bytes, b->size,
            b->piece >> 10, b->depth);
     printf("%-14s %10s %11s %7s\n", "", "ms", "x exchange", "x MPI");

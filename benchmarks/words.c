@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the command lines and the figures of all benchmarks share. */
+/* What the command lines of `tutti bench` share. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,17 +53,4 @@ bool bench_count(const char *text, int min, int max, int *out)
         return false;
     *out = (int)value;
     return true;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-double bench_quantile(double *values, size_t n, double p)
-{
-    qsort(values, n, sizeof *values, ascending);
-    return values[(size_t)((double)(n - 1) * p + 0.5)];
 }

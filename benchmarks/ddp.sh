@@ -21,6 +21,7 @@ bytes=2097152
 ms=300
 steps=9
 while [ $# -gt 0 ]; do
+    [ $# -gt 1 ] || { sed -n '3p' "$0" >&2; exit 2; }
     case $1 in
     --rate) rate=$2 ;;
     --layers) layers=$2 ;;

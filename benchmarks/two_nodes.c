@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_nodes BYTES [ROUNDS]: all_reduce of fp32 in place between two nodes of equally many ranks,
- * beside what the link can carry: the same bytes exchanged by pipelined Isend and Irecv, with no
- * sum and no hand-over, each rank its share with the rank of the same index in the other node.
+ * bench_nodes [BYTES] [ROUNDS]: all_reduce of fp32 in place between two nodes of equally many
+ * ranks, beside what the link can carry: the same bytes exchanged by pipelined Isend and Irecv,
+ * with no sum and no hand-over, each rank its share with the rank of the same index in the other
+ * node.
  *
  * First the exchange is tried in pieces of 32 KiB to 1 MiB, 4 to 64 of them under way; the best of
  * these goes on. Then rounds: exchange, tutti with registered memory, tutti with plain memory,
@@ -130,14 +131,29 @@ static tutti_status open(bench *b)
     return tutti_alloc(b->world, b->bytes, &b->registered);
 }
 
+/* A whole number from `least` to `most`; -1: it is none. */
+static long long number(const char *text, long long least, long long most)
+{
+    char *end;
+    long long value = strtoll(text, &end, 10);
+    return end == text || *end != '\0' || value < least || value > most ? -1 : value;
+}
+
 int main(int argc, char **argv)
 {
     static double ms[WAYS][ROUNDS_MOST];
-    bench b = {.bytes = argc > 1 ? strtoull(argv[1], NULL, 10) : 16 << 20};
-    int rounds = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 5;
+    /* MPI counts in ints */
+    long long bytes = argc > 1 ? number(argv[1], 1 << 10, 1LL << 32) : 16 << 20;
+    int rounds = argc > 2 ? (int)number(argv[2], 1, ROUNDS_MOST) : 5;
+    if (bytes < 0 || rounds < 0 || argc > 3) {
+        fprintf(stderr, "usage: bench_nodes [BYTES (1024 to 2^32)] [ROUNDS (1 to %d)]\n",
+                ROUNDS_MOST);
+        return 2;
+    }
+    bench b = {.bytes = (size_t)bytes};
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &(int){0});
     b.plain = calloc(1, b.bytes);
-    if (rounds < 1 || rounds > ROUNDS_MOST || b.plain == NULL || open(&b) != TUTTI_OK) {
+    if (b.plain == NULL || open(&b) != TUTTI_OK) {
         fprintf(stderr, "bench_nodes: %s\n", tutti_last_error());
         return 1;
     }

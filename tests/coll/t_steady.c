@@ -1,44 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * In a steady state collectives of a node allocate nothing: inline, on streams, with counts and in
- * groups, by way of the kernel and through slots. The linker puts the counters below in front of
- * the C library (--wrap).
+ * groups, by way of the kernel and through slots.
  */
 #include <pthread.h>
-#include <stdatomic.h>
 
+#include "tt_alloc.h"
 #include "tt_test.h"
 
 enum { RANKS = 3, N = 6000, WARM = 30, TURNS = 200 /* of five calls or more each */ };
 
-static _Atomic bool counting;
-static _Atomic long allocations;
 static pthread_barrier_t together;
-
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__real_realloc(void *ptr, size_t size);
-void *__wrap_realloc(void *ptr, size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    allocations += counting;
-    return __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    allocations += counting;
-    return __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *ptr, size_t size)
-{
-    allocations += counting;
-    return __real_realloc(ptr, size);
-}
 
 typedef struct room {
     float *plain, *shared;
@@ -90,11 +62,11 @@ static void body(tt_rank *r)
     set_up(r, &m);
     turns(r, &m, WARM);
     pthread_barrier_wait(&together);
-    counting = true;
+    tt_alloc_everywhere = true;
     pthread_barrier_wait(&together);
     turns(r, &m, TURNS);
     pthread_barrier_wait(&together);
-    counting = false;
+    tt_alloc_everywhere = false;
     pthread_barrier_wait(&together);
     tutti_stream_destroy(r->ctx, m.stream[1]);
     free(m.plain);
@@ -106,11 +78,11 @@ static void allocate_nothing(void **state)
     setenv("TUTTI_CHUNK_BYTES", "4K", 1);
     for (int cma = 0; cma < 2; cma++) {
         setenv("TUTTI_CMA", cma == 1 ? "1" : "0", 1);
-        allocations = 0;
+        tt_allocations = 0;
         pthread_barrier_init(&together, NULL, RANKS);
         TT_ASSERT_RANKS(RANKS, NULL, body, NULL);
         pthread_barrier_destroy(&together);
-        assert_int_equal(allocations, 0);
+        assert_int_equal(tt_allocations, 0);
     }
 }
 

@@ -2,57 +2,32 @@
 /*
  * What `ready` costs: 10,000 parameters made ready one by one by 8 threads at once. Prints the
  * processor time of a call, and proves what keeps it low: but for the call that completes a bucket
- * none takes a mutex or allocates. The linker puts the counters below in front of the real
- * functions
+ * none takes a mutex or allocates. The linker puts the counter below in front of the real function
  * (--wrap).
  */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 
+#include "tt_alloc.h"
 #include "tt_test.h"
 
 enum { PARAMS = 10000, THREADS = 8, FLOATS = 256, STEPS = 30 };
 
-static _Thread_local bool counting;
-static _Atomic long locks, contended, allocations;
+static _Atomic long locks, contended;
 
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__real_realloc(void *ptr, size_t size);
-void *__wrap_realloc(void *ptr, size_t size);
 
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
-    if (!counting)
+    if (!tt_alloc_here)
         return __real_pthread_mutex_lock(mutex);
     locks++;
     if (pthread_mutex_trylock(mutex) == 0)
         return 0;
     contended++;
     return __real_pthread_mutex_lock(mutex);
-}
-
-void *__wrap_malloc(size_t size)
-{
-    allocations += counting;
-    return __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    allocations += counting;
-    return __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *ptr, size_t size)
-{
-    allocations += counting;
-    return __real_realloc(ptr, size);
 }
 
 typedef struct feeder {
@@ -79,13 +54,13 @@ static void *feed(void *arg)
     feeder *f = arg;
     int64_t began;
 
-    counting = true;
+    tt_alloc_here = true;
     began = cpu_ns();
     for (int id = PARAMS - 1 - f->from; id >= 0 && f->status == TUTTI_OK; id -= THREADS)
         if (!f->last[id])
             f->status = tutti_reducer_ready(f->red, &id, 1, f->stream);
     f->ns = cpu_ns() - began;
-    counting = false;
+    tt_alloc_here = false;
     return NULL;
 }
 
@@ -150,14 +125,14 @@ static void body(tt_rank *r)
         if (r->failed)
             return;
         if (s == 2) /* streams are known and orders learnt */
-            locks = contended = allocations = 0;
+            locks = contended = tt_allocations = 0;
     }
     qsort(ns, STEPS, sizeof ns[0], by_value);
     printf("%s: ready %.0f ns of processor time (median of %d steps, %d parameters, %d threads); "
            "%ld locks taken (%ld contended) and %ld allocations in %d steps\n",
            on_stream ? "stream" : "inline", (double)ns[STEPS / 2] / calls, STEPS, PARAMS, THREADS,
-           (long)locks, (long)contended, (long)allocations, STEPS - 3);
-    TT_EXPECT(r, locks == 0 && contended == 0 && allocations == 0);
+           (long)locks, (long)contended, (long)tt_allocations, STEPS - 3);
+    TT_EXPECT(r, locks == 0 && contended == 0 && tt_allocations == 0);
     tutti_reducer_destroy(red);
     tutti_stream_destroy(r->ctx, stream);
 }

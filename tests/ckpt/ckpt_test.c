@@ -353,20 +353,25 @@ const char *small_job_save(int n, const char *dir, int64_t step)
     return tt_ranks_run(n, NULL, save_body, &job);
 }
 
+tutti_status small_check_opened(tt_rank *r, tutti_ckpt_reader *rd, int64_t *step_out)
+{
+    *step_out = tutti_ckpt_step(rd);
+    tutti_status status = small_check(r, rd, *step_out);
+    if (status != TUTTI_OK)
+        tt_say(r, "opened, but: %s: %s", tutti_status_name(status), tutti_last_error());
+    tutti_ckpt_close(rd);
+    return status;
+}
+
 static void load_body(tt_rank *r)
 {
     small_job *job = r->arg;
     tutti_ckpt_reader *rd;
     tutti_status status = tutti_ckpt_open(r->ctx, job->dir, job->step, &rd);
-    if (status == TUTTI_OK) {
-        job->got[r->rank] = tutti_ckpt_step(rd);
-        status = small_check(r, rd, tutti_ckpt_step(rd));
-        if (status != TUTTI_OK)
-            tt_say(r, "opened, but: %s: %s", tutti_status_name(status), tutti_last_error());
-        tutti_ckpt_close(rd);
-    } else if (r->rank == r->size - 1) {
+    if (status == TUTTI_OK)
+        status = small_check_opened(r, rd, &job->got[r->rank]);
+    else if (r->rank == r->size - 1)
         snprintf(job->text, sizeof job->text, "%s", tutti_last_error());
-    }
     job->status[r->rank] = status;
 }
 

@@ -47,6 +47,8 @@ tutti_status small_save(tt_rank *r, const char *dir, int64_t step,
 tutti_status small_save_with(tt_rank *r, const char *dir, int64_t step,
                              const tutti_ckpt_begin_opts *begin, const tutti_ckpt_save_opts *opts);
 tutti_status small_check(tt_rank *r, tutti_ckpt_reader *rd, int64_t step); /* CORRUPT: differs */
+/* The same of whatever step was opened, *step_out; closes the reader. */
+tutti_status small_check_opened(tt_rank *r, tutti_ckpt_reader *rd, int64_t *step_out);
 
 /* A job of n ranks that saves `step` and waits; "" or what failed. */
 const char *small_job_save(int n, const char *dir, int64_t step);

@@ -38,13 +38,8 @@ static void load_body(tt_rank *r)
     opts.flags = TUTTI_CKPT_OPEN_NODE_LOCAL;
     tutti_status status =
         tutti_ckpt_open_with(r->ctx, nodes_dir(job, r->rank, path), job->step, &opts, &rd);
-    if (status == TUTTI_OK) {
-        job->each_got[r->rank] = tutti_ckpt_step(rd);
-        status = small_check(r, rd, tutti_ckpt_step(rd));
-        if (status != TUTTI_OK)
-            tt_say(r, "opened, but: %s: %s", tutti_status_name(status), tutti_last_error());
-        tutti_ckpt_close(rd);
-    }
+    if (status == TUTTI_OK)
+        status = small_check_opened(r, rd, &job->each_got[r->rank]);
     end(r, job, status);
 }
 

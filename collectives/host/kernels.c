@@ -84,10 +84,6 @@ tutti_status tt_kernels_choose(void)
     const tt_loops *loops = here[n - 1];
 
     TT_TRY(tt_env_get_string(TT_ENV_SIMD, &name));
-    if (strcmp(name, "auto") != 0 && strcmp(name, "plain") != 0 && strcmp(name, "avx2") != 0 &&
-        strcmp(name, "avx512") != 0 && strcmp(name, "neon") != 0)
-        return tt_fail(TUTTI_ERR_ARG, "TUTTI_SIMD: \"%s\" is not auto, plain, avx2, avx512 or neon",
-                       name);
     for (size_t i = 0; i < n; i++)
         if (strcmp(here[i]->name, name) == 0)
             loops = here[i];

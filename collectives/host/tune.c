@@ -59,17 +59,15 @@ static tutti_status override(tt_env_id id, size_t *value)
 
 static tutti_status find_way(tt_way *way_out)
 {
-    static const char *const names[] = {"direct", "halving", "doubling", "auto"};
+    static const char *const names[TT_WAYS] = {
+        [TT_DIRECT] = "direct", [TT_HALVING] = "halving", [TT_DOUBLING] = "doubling"};
     const char *text;
+    int way = 0;
     TT_TRY(tt_env_get_string(TT_ENV_NODE_WAY, &text));
-    for (int way = 0; way <= TT_WAYS; way++) {
-        if (strcmp(text, names[way]) == 0) {
-            *way_out = (tt_way)way;
-            return TUTTI_OK;
-        }
-    }
-    return tt_fail(TUTTI_ERR_ARG, "TUTTI_NODE_WAY is direct, halving, doubling or auto, not %s",
-                   text);
+    while (way < TT_WAYS && strcmp(text, names[way]) != 0)
+        way++;
+    *way_out = (tt_way)way; /* auto: TT_WAYS */
+    return TUTTI_OK;
 }
 
 static tt_way choose_way(const tt_tune *tune, const tt_between *at)

@@ -47,8 +47,6 @@ static tutti_status choose(const tutti_comm *comm, bool *hier_out, size_t *from_
     *from_bytes_out = 0; /* asked for: always */
     if (strcmp(text, "auto") == 0)
         return planned(comm, hier_out, from_bytes_out);
-    if (!*hier_out && strcmp(text, "0") != 0)
-        return tt_fail(TUTTI_ERR_ARG, "TUTTI_HIERARCHICAL=%s: auto, 0 or 1 expected", text);
     return TUTTI_OK;
 }
 

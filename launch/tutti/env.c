@@ -27,34 +27,13 @@ static void print_wrapped(const char *text)
     }
 }
 
-static tutti_status check_value(tt_env_id id, tt_env_type type)
-{
-    long long whole;
-    double seconds;
-    size_t bytes;
-    bool flag;
-
-    switch (type) {
-    case TT_ENV_BOOL:
-        return tt_env_get_bool(id, &flag);
-    case TT_ENV_INT:
-        return tt_env_get_int(id, &whole);
-    case TT_ENV_SECONDS:
-        return tt_env_get_seconds(id, &seconds);
-    case TT_ENV_BYTES:
-        return tt_env_get_bytes(id, &bytes);
-    default:
-        return TUTTI_OK;
-    }
-}
-
 /* False when the value in the environment is malformed. */
 static bool print_variable(tt_env_id id)
 {
     const tt_env_row *row = &tt_env_rows()[id];
     const char *set = getenv(row->name);
     const char *value = row->def;
-    tutti_status status = check_value(id, row->type);
+    tutti_status status = tt_env_check_one(id);
 
     if (set != NULL && *set != '\0') /* an empty value counts as not set */
         value = set;
@@ -83,7 +62,7 @@ int command_env(int argc, char **argv)
     }
     for (id = 0; id < TT_ENV_COUNT; id++)
         good = print_variable((tt_env_id)id) && good;
-    if (good && tt_env_check() != TUTTI_OK) { /* what is wrong beyond its form: a backend's name */
+    if (tt_env_check() != TUTTI_OK) { /* once more, apart from the list */
         fprintf(stderr, "tutti env: %s\n", tutti_last_error());
         good = false;
     }

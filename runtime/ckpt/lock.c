@@ -193,8 +193,6 @@ static tutti_status read_mode(bool *lease_out, bool *off_out)
     TT_TRY(tt_env_get_string(TT_ENV_CKPT_LOCK, &mode));
     *lease_out = strcmp(mode, "lease") == 0;
     *off_out = strcmp(mode, "off") == 0;
-    if (!*lease_out && !*off_out && strcmp(mode, "auto") != 0)
-        return tt_fail(TUTTI_ERR_ARG, "TUTTI_CKPT_LOCK is '%s', not auto, lease or off", mode);
     return TUTTI_OK;
 }
 

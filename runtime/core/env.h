@@ -15,6 +15,7 @@
 
 typedef enum tt_env_type {
     TT_ENV_STRING,
+    TT_ENV_WORD, /* one of TT_ENV_WORDS */
     TT_ENV_BOOL,
     TT_ENV_INT,
     TT_ENV_SECONDS,
@@ -23,7 +24,7 @@ typedef enum tt_env_type {
 
 /* X(id, type, default text, must agree over ranks, help) */
 #define TT_ENV_TABLE(X)                                                                            \
-    X(BACKEND, TT_ENV_STRING, "auto", true, "auto, host or cuda: where collectives run")           \
+    X(BACKEND, TT_ENV_WORD, "auto", true, "auto, host or cuda: where collectives run")             \
     X(BIND, TT_ENV_BOOL, "1", false,                                                               \
       "1: tutti_init narrows a rank to the processors near its GPU, or to its share of the NUMA "  \
       "domains, within what the launcher gave it; 0: leaves them")                                 \
@@ -40,7 +41,7 @@ typedef enum tt_env_type {
       "bytes covered by one checksum of a checkpoint file")                                        \
     X(CKPT_DIRECT, TT_ENV_BOOL, "1", false,                                                        \
       "0: checkpoints are written through the page cache, not past it (O_DIRECT)")                 \
-    X(CKPT_LOCK, TT_ENV_STRING, "auto", true,                                                      \
+    X(CKPT_LOCK, TT_ENV_WORD, "auto", true,                                                        \
       "how two jobs are kept from saving into one folder: auto (a file lock, else a lease), "      \
       "lease (where locks do not reach other nodes), off")                                         \
     X(CKPT_WAIT_LOCK, TT_ENV_SECONDS, "60", true,                                                  \
@@ -48,7 +49,7 @@ typedef enum tt_env_type {
     X(CMA, TT_ENV_BOOL, "1", true,                                                                 \
       "1: host collectives copy plain memory of other processes of a node straight "               \
       "(process_vm_readv) where the system allows it; 0: through shared memory")                   \
-    X(HIERARCHICAL, TT_ENV_STRING, "auto", true,                                                   \
+    X(HIERARCHICAL, TT_ENV_WORD, "auto", true,                                                     \
       "all_reduce over NCCL in two levels (node, then between nodes): 1, 0, or auto: as planned")  \
     X(HOST_ID, TT_ENV_STRING, "", false,                                                           \
       "name of this machine in place of its boot id, mount namespace and host name: ranks with "   \
@@ -71,7 +72,7 @@ typedef enum tt_env_type {
       "bytes of a reduction that a rank exchanges between nodes as one piece; 0: measured")        \
     X(NODE_LAG, TT_ENV_INT, "0", true,                                                             \
       "chunks of a reduction that are under way between two nodes at once; 0: measured")           \
-    X(NODE_WAY, TT_ENV_STRING, "auto", true,                                                       \
+    X(NODE_WAY, TT_ENV_WORD, "auto", true,                                                         \
       "how nodes exchange the parts of a reduction: direct, halving, doubling, or auto: by size "  \
       "and number of nodes")                                                                       \
     X(NODES, TT_ENV_STRING, "", false, "2x4 or 3,1,4: fake nodes for the threads bootstrap")       \
@@ -80,7 +81,7 @@ typedef enum tt_env_type {
     X(REPRODUCIBLE, TT_ENV_BOOL, "0", true,                                                        \
       "1: the world communicator sums in one tree over all ranks, whatever the layout")            \
     X(SHM_DIR, TT_ENV_STRING, "/dev/shm", false, "where shared memory is made; a tmpfs")           \
-    X(SIMD, TT_ENV_STRING, "auto", false,                                                          \
+    X(SIMD, TT_ENV_WORD, "auto", false,                                                            \
       "instruction set of host reductions: auto, plain, avx2, avx512 or neon; one that the CPU "   \
       "lacks is auto")                                                                             \
     X(SMALL_BYTES, TT_ENV_BYTES, "0", true,                                                        \
@@ -97,6 +98,14 @@ typedef enum tt_env_type {
       "directory with a recorded sys/ and proc/ that is looked at in place of this machine's")     \
     X(WARN_AFTER, TT_ENV_SECONDS, "30", false,                                                     \
       "seconds after which a waiting operation says who is late; 0: never")
+
+/* X(id, words ...) */
+#define TT_ENV_WORDS(X)                                                                            \
+    X(BACKEND, "auto", "host", "cuda")                                                             \
+    X(CKPT_LOCK, "auto", "lease", "off")                                                           \
+    X(HIERARCHICAL, "auto", "0", "1")                                                              \
+    X(NODE_WAY, "auto", "direct", "halving", "doubling")                                           \
+    X(SIMD, "auto", "plain", "avx2", "avx512", "neon")
 
 typedef enum tt_env_id {
 #define TT_ENV_ID(id, type, def, agree, help) TT_ENV_##id,
@@ -118,14 +127,15 @@ const tt_env_row *tt_env_find(const char *name); /* NULL: no row has that name *
 
 /* The value in force; a malformed one is ARG, the text names the variable and what was expected. */
 tutti_status
-tt_env_get_string(tt_env_id id,
+tt_env_get_string(tt_env_id id, /* a STRING, or a WORD */
                   const char **value_out); /* borrowed from the environment or the table */
 tutti_status tt_env_get_bool(tt_env_id id, bool *value_out);
 tutti_status tt_env_get_int(tt_env_id id, long long *value_out);
 tutti_status tt_env_get_seconds(tt_env_id id, double *value_out);
 tutti_status tt_env_get_bytes(tt_env_id id, size_t *value_out); /* 4096, 64K, 25M, 1G: binary */
 
-/* Checks every variable: all values parse (else ARG). An empty value counts as not set. */
+/* Checks one variable, or every one: values parse (else ARG). An empty value counts as not set. */
+tutti_status tt_env_check_one(tt_env_id id);
 tutti_status tt_env_check(void);
 
 /* Warns, once in a process, of TUTTI_* names that are no row, with the nearest known name. */

@@ -68,11 +68,12 @@ static const char *bad_value_of(tt_env_id id)
     case TT_ENV_INT:
     case TT_ENV_SECONDS:
     case TT_ENV_BYTES:
+    case TT_ENV_WORD:
         return "bogus";
     case TT_ENV_STRING:
         break;
     }
-    return id == TT_ENV_BACKEND || id == TT_ENV_LOG ? "bogus" : NULL;
+    return id == TT_ENV_LOG ? "bogus" : NULL;
 }
 
 static void check_names_the_bad_variable(void **state)

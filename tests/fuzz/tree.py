@@ -28,6 +28,9 @@ def lines(top):
 
 def main():
     used = 0
+    if len(sys.argv) != 2 or not os.path.isdir(os.path.join(sys.argv[1], "sys")):
+        print("usage: tree.py DIRECTORY, which has sys/ in it", file=sys.stderr)
+        sys.exit(2)
     for line in lines(sys.argv[1]):
         used += len(line) + 1
         if used > BYTES_MAX:

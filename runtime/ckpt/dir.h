@@ -83,12 +83,28 @@ void tt_folder_lock_release(tt_folder_lock *lock); /* takes NULL */
  */
 tutti_status tt_owner_temp_name(int64_t step, const char *head, char name[TT_TEMP_NAME_MAX]);
 tutti_status tt_owner_lock(int dir, const char *token, int *fd_out);
-tutti_status tt_owner_token_read(int dir, char *token, size_t cap);
 tutti_status tt_leftovers_remove(int dir, const char *path); /* of dead owners */
+/* A new directory for the step in dir, owned and locked, in a folder free of leftovers; temp_name
+ * is "" where none was made. */
+tutti_status tt_owner_make_temp(int dir, const char *path, int64_t step,
+                                char temp_name[TT_TEMP_NAME_MAX], int *temp_out, int *owner_out);
+/* Whether that directory of another process is seen in the folder `path`, after a while for network
+ * file systems; opens both, unless they are (-1). */
+bool tt_owner_sees_temp(const char *path, const char *temp_name, int *dir, int *temp);
 
 #define TT_TEMP_HEAD ".tmp-" /* being written */
 #define TT_GONE_HEAD ".del-" /* being removed */
 #define TT_OLD_HEAD ".old-" /* gave way to a new version of its step, which is about to come */
+
+/* A complete directory becomes the step's: the commit. */
+typedef struct tt_commit {
+    int dir, temp; /* the folder; the directory in it */
+    const char *path; /* of the folder */
+    char *temp_name; /* TT_TEMP_NAME_MAX bytes; "" once it is committed */
+    int64_t step;
+    tt_folder_lock *lock;
+} tt_commit;
+tutti_status tt_commit_rename(tt_commit *commit);
 
 /* The name under which the step is to be found: its own or, without that, one that gave way. */
 tutti_status tt_step_find(int dir, int64_t step, char name[TT_TEMP_NAME_MAX]);

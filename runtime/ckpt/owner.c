@@ -19,8 +19,11 @@
 #include <unistd.h>
 
 #include "ckpt/identity.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
+
+enum { SEE_TRIES = 11 };
 
 tutti_status tt_owner_lock(int dir, const char *token, int *fd_out)
 {
@@ -40,7 +43,7 @@ tutti_status tt_owner_lock(int dir, const char *token, int *fd_out)
     return TUTTI_OK;
 }
 
-tutti_status tt_owner_token_read(int dir, char *token, size_t cap)
+static tutti_status read_token(int dir, char *token, size_t cap)
 {
     uint64_t bytes;
     int fd;
@@ -141,4 +144,37 @@ tutti_status tt_leftovers_remove(int dir, const char *path)
 {
     sweep s = {.dir = dir, .path = path};
     return tt_dir_each(dir, sweep_one, &s);
+}
+
+tutti_status tt_owner_make_temp(int dir, const char *path, int64_t step,
+                                char temp_name[TT_TEMP_NAME_MAX], int *temp_out, int *owner_out)
+{
+    char name[TT_TEMP_NAME_MAX];
+    TT_TRY(tt_leftovers_remove(dir, path));
+    TT_TRY(tt_owner_temp_name(step, TT_TEMP_HEAD, name));
+    if (mkdirat(dir, name, 0777) != 0)
+        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot make a directory in %s", path);
+    memcpy(temp_name, name, sizeof name);
+    TT_TRY(tt_dir_open_at(dir, name, temp_out));
+    return tt_owner_lock(*temp_out, name, owner_out);
+}
+
+static bool sees_temp(const char *path, const char *temp_name, int *dir, int *temp)
+{
+    char token[TT_TEMP_NAME_MAX];
+    if (*dir < 0 && tt_dir_open(path, dir) != TUTTI_OK)
+        return false;
+    if (*temp < 0 && tt_dir_open_at(*dir, temp_name, temp) != TUTTI_OK)
+        return false;
+    return read_token(*temp, token, sizeof token) == TUTTI_OK && strcmp(token, temp_name) == 0;
+}
+
+bool tt_owner_sees_temp(const char *path, const char *temp_name, int *dir, int *temp)
+{
+    for (int i = 0; i < SEE_TRIES; i++) {
+        if (sees_temp(path, temp_name, dir, temp))
+            return true;
+        tt_sleep_ns((int64_t)1000000 << i);
+    }
+    return false;
 }

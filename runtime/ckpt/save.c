@@ -11,20 +11,16 @@
  *
  * Each step that may fail on one rank alone is followed by tt_agree before the next collective one.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "ckpt/ranks.h"
 #include "ckpt/saver.h"
-#include "core/clock.h"
 #include "core/env.h"
 #include "core/log.h"
 
-enum { VALUE_MAX = 16 << 20, SEE_TRIES = 11 };
+enum { VALUE_MAX = 16 << 20 };
 
 void tt_ckpt_discard(tutti_ckpt *ck)
 {
@@ -62,41 +58,16 @@ static tutti_status make_temp(tt_saver *s)
     if (s->dir < 0)
         TT_TRY(tt_dir_open(s->path, &s->dir));
     TT_TRY(lock_folder(s));
-    TT_TRY(tt_leftovers_remove(s->dir, s->path));
-    TT_TRY(tt_owner_temp_name(s->step, TT_TEMP_HEAD, s->temp_name));
-    if (mkdirat(s->dir, s->temp_name, 0777) != 0)
-        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot make a directory in %s", s->path);
-    TT_TRY(tt_dir_open_at(s->dir, s->temp_name, &s->temp));
-    return tt_owner_lock(s->temp, s->temp_name, &s->owner);
-}
-
-static bool sees_temp(tt_saver *s)
-{
-    char token[TT_TEMP_NAME_MAX];
-    if (s->dir < 0 && tt_dir_open(s->path, &s->dir) != TUTTI_OK)
-        return false;
-    if (s->temp < 0 && tt_dir_open_at(s->dir, s->temp_name, &s->temp) != TUTTI_OK)
-        return false;
-    return tt_owner_token_read(s->temp, token, sizeof token) == TUTTI_OK &&
-           strcmp(token, s->temp_name) == 0;
-}
-
-/* Network file systems may show a new directory a little late. */
-static bool wait_for_temp(tt_saver *s)
-{
-    for (int i = 0; i < SEE_TRIES; i++) {
-        if (sees_temp(s))
-            return true;
-        tt_sleep_ns((int64_t)1000000 << i);
-    }
-    return false;
+    return tt_owner_make_temp(s->dir, s->path, s->step, s->temp_name, &s->temp, &s->owner);
 }
 
 static tutti_status check_seen(tt_saver *s)
 {
     char who[512];
     int blind;
-    TT_TRY(tt_ranks_that(s->ctx, "tutti_ckpt_begin", !wait_for_temp(s), &blind, who, sizeof who));
+    TT_TRY(tt_ranks_that(s->ctx, "tutti_ckpt_begin",
+                         !tt_owner_sees_temp(s->path, s->temp_name, &s->dir, &s->temp), &blind, who,
+                         sizeof who));
     if (blind > 0 && s->node_local)
         return tt_fail(TUTTI_ERR_IO,
                        "%s cannot see what the first rank of the node made in %s: the ranks of a "

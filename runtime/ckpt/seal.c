@@ -226,53 +226,15 @@ static tutti_status write_manifest(tt_saver *s, const tt_manifest *m)
     return status;
 }
 
-/* The step is there already: a run that went back to an older one has come here again. The old
- * one keeps its place until the very moment the new one takes it, where the file system can. */
-static tutti_status replace(tt_saver *s, const char *name)
-{
-    char old[TT_TEMP_NAME_MAX];
-    if (renameat2(s->dir, s->temp_name, s->dir, name, RENAME_EXCHANGE) == 0)
-        return TUTTI_OK;
-    if (errno != EINVAL && errno != ENOSYS)
-        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot exchange %s", name);
-    TT_TRY(tt_owner_temp_name(s->step, TT_OLD_HEAD, old));
-    if (renameat(s->dir, name, s->dir, old) != 0)
-        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot replace %s", name);
-    if (renameat(s->dir, s->temp_name, s->dir, name) != 0) {
-        tutti_status status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot replace %s", name);
-        if (renameat(s->dir, old, s->dir, name) != 0)
-            status = tt_fail_more(status, "%s has become %s", name, old);
-        return status;
-    }
-    snprintf(s->temp_name, sizeof s->temp_name, "%s", old);
-    return TUTTI_OK;
-}
-
 static tutti_status rename_in(tt_saver *s)
 {
-    char name[TT_STEP_NAME_MAX];
-    bool replaced = false;
-    tt_step_name(s->step, name);
-    TT_TRY(tt_dir_sync(s->temp, s->temp_name));
-    TT_TRY(tt_folder_lock_check(s->lock));
-    if (renameat(s->dir, s->temp_name, s->dir, name) != 0) {
-        if (errno != ENOTEMPTY && errno != EEXIST)
-            return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot rename to %s", name);
-        TT_TRY(replace(s, name));
-        replaced = true;
-    }
-    /* From here on it is committed: what fails now must not remove it, and the old version goes
-     * only when the new one's name is durable. */
-    char old[TT_TEMP_NAME_MAX];
-    snprintf(old, sizeof old, "%s", s->temp_name);
-    s->temp_name[0] = '\0';
-    TT_TRY(tt_dir_sync(s->dir, s->path));
-    /* The lock is given up only now, for a process of another container cannot tell that this one
-     * lives by anything else. */
-    unlinkat(s->temp, TT_OWNER_NAME, 0);
-    if (replaced && tt_dir_remove(s->dir, old) != TUTTI_OK)
-        tt_log_warn(TT_CKPT, "%s: %s", s->path, tutti_last_error());
-    return TUTTI_OK;
+    tt_commit c = {.dir = s->dir,
+                   .temp = s->temp,
+                   .path = s->path,
+                   .temp_name = s->temp_name,
+                   .step = s->step,
+                   .lock = s->lock};
+    return tt_commit_rename(&c);
 }
 
 tutti_status tt_save_seal(void *saver)

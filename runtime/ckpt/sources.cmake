@@ -19,12 +19,14 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/manifest_read.c
     ${CMAKE_CURRENT_LIST_DIR}/node.c
     ${CMAKE_CURRENT_LIST_DIR}/nodeopen.c
+    ${CMAKE_CURRENT_LIST_DIR}/out.c
     ${CMAKE_CURRENT_LIST_DIR}/owner.c
     ${CMAKE_CURRENT_LIST_DIR}/parts.c
     ${CMAKE_CURRENT_LIST_DIR}/plan.c
     ${CMAKE_CURRENT_LIST_DIR}/ranks.c
     ${CMAKE_CURRENT_LIST_DIR}/read.c
     ${CMAKE_CURRENT_LIST_DIR}/reader.c
+    ${CMAKE_CURRENT_LIST_DIR}/rename.c
     ${CMAKE_CURRENT_LIST_DIR}/replica.c
     ${CMAKE_CURRENT_LIST_DIR}/retain.c
     ${CMAKE_CURRENT_LIST_DIR}/save.c

@@ -79,6 +79,24 @@ typedef struct tt_shard_input {
 tutti_status tt_shard_write(int dir, const char *name, const tt_shard_input *in,
                             tt_shard_report *report_out);
 
+/* A file that is being written, block by block, past the page cache where that goes. */
+typedef struct tt_out {
+    int fd; /* -1: not open */
+    int direct; /* the same file, past the page cache; -1: not there */
+    const char *name;
+    _Atomic bool not_direct;
+} tt_out;
+tutti_status tt_out_reserve(tt_out *out, uint64_t bytes); /* NO_SPACE before anything is written */
+tutti_status tt_out_resize(tt_out *out, int dir,
+                           uint64_t bytes); /* of its final size from now on */
+tutti_status tt_out_write(tt_out *out, const char *data, uint64_t begin, uint64_t end);
+tutti_status tt_out_sync(tt_out *out);
+tutti_status tt_out_close(tt_out *out); /* before tt_out_abandon, where it is to be kept */
+void tt_out_abandon(tt_out *out);
+/* Room for a block, in large pages where it has them: the kernel gives the disk few long pieces
+ * instead of a thousand, which is 12 % of the time of a save. NULL: no memory. */
+char *tt_bounce_alloc(uint64_t block_bytes);
+
 /* Writes a small file from memory, makes it durable and reads it back. */
 tutti_status tt_small_file_write(int dir, const char *name, const void *data, size_t bytes);
 /* Hashes a file's image block by block. */

@@ -16,10 +16,10 @@ static bool is_tiny_sum(const tt_call *call)
     const tutti_comm *comm = call->comm;
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
     const size_t bytes = call->n * tutti_dtype_size(call->dtype);
-    return comm != NULL && call->n - 1 < TINY && call->n < comm->quick_n && bytes > 0 && in != 0 &&
-           out != 0 && (in == out || in >= out + bytes || out >= in + bytes) &&
-           call->op >= TUTTI_SUM && call->op <= TUTTI_PROD &&
-           call->stream.kind == TUTTI_STREAM_INLINE && !tt_group_open() &&
+    return comm != NULL && call->n - 1 < TINY && call->n < comm->quick_n && bytes > 0 &&
+           call->dtype <= TUTTI_UINT64 && in != 0 && out != 0 &&
+           (in == out || in >= out + bytes || out >= in + bytes) && call->op >= TUTTI_SUM &&
+           call->op <= TUTTI_PROD && call->stream.kind == TUTTI_STREAM_INLINE && !tt_group_open() &&
            atomic_load_explicit(&comm->ctx->failed, memory_order_acquire) == TUTTI_OK;
 }
 

@@ -185,9 +185,7 @@ tutti_status tt_call_check(tt_call *call, const tt_counts *v)
     size_t element = tutti_dtype_size(call->dtype);
 
     TT_TRY(tt_ctx_check(comm->ctx));
-    if (element == 0)
-        return tt_fail(TUTTI_ERR_ARG, "%s on comm %s: %d is no dtype", tt_kind_name(call->kind),
-                       comm->name, (int)call->dtype);
+    TT_TRY(tt_dtype_check(call->dtype, tt_kind_name(call->kind), comm->name));
     if (tt_is_reduction(call->kind) && (call->op < TUTTI_SUM || call->op > TUTTI_PROD))
         return tt_fail(TUTTI_ERR_ARG, "%s on comm %s: %d is no reduction operator",
                        tt_kind_name(call->kind), comm->name, (int)call->op);

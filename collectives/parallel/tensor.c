@@ -206,8 +206,7 @@ static tutti_status prepare(tutti_tp *tp, const tutti_tp_matrix *m, const char *
     TT_TRY(tt_group_forbid(what));
     TT_TRY(tp->ctx->dev_ops->stream_check(tp->ctx->dev, stream));
     deal = (size_t)tp->chunks * (size_t)tp->comm->group.size;
-    if (tutti_dtype_size(m->dtype) == 0)
-        return tt_fail(TUTTI_ERR_ARG, "%s: %d is no dtype", what, (int)m->dtype);
+    TT_TRY(tt_dtype_check(m->dtype, what, NULL));
     if (tp->sequence && m->part == NULL)
         return tt_fail(TUTTI_ERR_ARG, "%s: matrix.part is NULL", what);
     if (tp->sequence && m->rows % deal != 0)

@@ -122,8 +122,13 @@ bool tt_dtype_ok(tutti_dtype dtype)
     return tutti_dtype_size(dtype) != 0;
 }
 
+bool tt_dtype_is_f8(tutti_dtype dtype)
+{
+    return dtype == TUTTI_FLOAT8_E4M3 || dtype == TUTTI_FLOAT8_E5M2;
+}
+
 bool tt_dtype_is_float(tutti_dtype dtype)
 {
     return dtype == TUTTI_FLOAT32 || dtype == TUTTI_FLOAT64 || dtype == TUTTI_FLOAT16 ||
-           dtype == TUTTI_BFLOAT16;
+           dtype == TUTTI_BFLOAT16 || tt_dtype_is_f8(dtype);
 }

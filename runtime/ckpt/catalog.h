@@ -71,7 +71,9 @@ const tt_ctensor *tt_catalog_find(const tt_catalog *cat, const char *name);
 bool tt_name_ok(const char *name, size_t max);
 /* The name of a tensor that is also a part of another's path ("a" beside "a/b"), or NULL. */
 const char *tt_catalog_name_clash(const tt_catalog *cat, const char **longer_out);
+enum { TT_DTYPES = TUTTI_FLOAT8_E5M2 + 1 }; /* 1 ... TT_DTYPES - 1 */
 bool tt_dtype_ok(tutti_dtype dtype);
+bool tt_dtype_is_f8(tutti_dtype dtype);
 bool tt_dtype_is_float(tutti_dtype dtype);
 
 /* Boxes. Dimensions are checked: 0 <= offset, 0 <= extent, offset + extent <= shape. */

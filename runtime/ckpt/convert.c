@@ -22,35 +22,53 @@ static float from_bf16(uint16_t bits)
     return value;
 }
 
-static double from_f16(uint16_t bits)
+/* A float of one or two bytes. Codes below `over` are finite; `over` is what a number beyond them
+ * becomes: infinity or, where there is none, NaN. */
+typedef struct small {
+    int sign, mantissa, bias; /* bit of the sign; bits of the mantissa */
+    uint16_t over, nan;
+} small;
+
+static const small bf16 = {15, 7, 127, 0x7f80, 0x7fc0}, f16 = {15, 10, 15, 0x7c00, 0x7e00};
+static const small e4m3 = {7, 3, 7, 0x7f, 0x7f}, e5m2 = {7, 2, 15, 0x7c, 0x7e};
+
+static const small *small_of(tutti_dtype dtype)
 {
-    int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-    double magnitude = exponent == 0    ? ldexp(mantissa, -24)
-                       : exponent == 31 ? (mantissa == 0 ? INFINITY : NAN)
-                                        : ldexp(1024 + mantissa, exponent - 25);
-    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+    return dtype == TUTTI_FLOAT16       ? &f16
+           : dtype == TUTTI_BFLOAT16    ? &bf16
+           : dtype == TUTTI_FLOAT8_E4M3 ? &e4m3
+                                        : &e5m2;
 }
 
-/* A double to a float of 16 bits with so many bits of mantissa and such a bias: scaled so that the
- * last bit kept is 1, rounded to nearest even, put together. */
-static uint16_t narrow(double value, int mantissa_bits, int bias)
+static double widen(uint16_t bits, const small *f)
 {
-    int exponent, top = (1 << (15 - mantissa_bits)) - 1;
-    uint16_t sign = signbit(value) ? 0x8000 : 0;
+    int code = bits & ((1 << f->sign) - 1);
+    int exponent = code >> f->mantissa, mantissa = code & ((1 << f->mantissa) - 1);
+    double magnitude = code >= f->over ? (code == f->over && f->over != f->nan ? INFINITY : NAN)
+                       : exponent == 0
+                           ? ldexp(mantissa, 1 - f->bias - f->mantissa)
+                           : ldexp((1 << f->mantissa) + mantissa, exponent - f->bias - f->mantissa);
+    return (bits >> f->sign & 1) != 0 ? -magnitude : magnitude;
+}
+
+/* Scaled so that the last bit kept is 1, rounded to nearest even, put together. */
+static uint16_t narrow(double value, const small *f)
+{
+    int exponent;
+    uint16_t sign = (uint16_t)((signbit(value) ? 1 : 0) << f->sign);
     if (isnan(value))
-        return (uint16_t)(sign | top << mantissa_bits | 1 << (mantissa_bits - 1));
+        return (uint16_t)(sign | f->nan);
     value = fabs(value);
     if (value == 0)
         return sign;
     if (isinf(value))
-        return (uint16_t)(sign | top << mantissa_bits);
+        return (uint16_t)(sign | f->over);
     frexp(value, &exponent); /* value = 0.1... * 2^exponent */
-    int lowest = 1 - bias; /* exponent of the smallest normal number */
-    int scale = (exponent - 1 > lowest ? exponent - 1 : lowest) - mantissa_bits;
+    int lowest = 1 - f->bias; /* exponent of the smallest normal number */
+    int scale = (exponent - 1 > lowest ? exponent - 1 : lowest) - f->mantissa;
     int64_t kept = (int64_t)nearbyint(ldexp(value, -scale)); /* may carry into the next binade */
-    int64_t bits = kept + ((int64_t)(scale + mantissa_bits - lowest) << mantissa_bits);
-    int64_t infinite = (int64_t)top << mantissa_bits;
-    return (uint16_t)(sign | (bits < infinite ? bits : infinite));
+    int64_t bits = kept + ((int64_t)(scale + f->mantissa - lowest) << f->mantissa);
+    return (uint16_t)(sign | (bits < f->over ? bits : f->over));
 }
 
 double tt_value(tutti_dtype dtype, const void *at)
@@ -65,9 +83,12 @@ double tt_value(tutti_dtype dtype, const void *at)
     } v;
     switch (dtype) {
     case TUTTI_FLOAT16:
-        return from_f16(load16(at));
+        return widen(load16(at), &f16);
     case TUTTI_BFLOAT16:
         return from_bf16(load16(at));
+    case TUTTI_FLOAT8_E4M3:
+    case TUTTI_FLOAT8_E5M2:
+        return widen(*(const uint8_t *)at, small_of(dtype));
     case TUTTI_UINT8:
         return *(const uint8_t *)at;
     case TUTTI_INT8:
@@ -91,7 +112,7 @@ bool tt_convertible(tutti_dtype from, tutti_dtype to)
 static void store(tutti_dtype to, void *out, double value)
 {
     float single = (float)value;
-    uint16_t half;
+    uint16_t bits;
     switch (to) {
     case TUTTI_FLOAT64:
         memcpy(out, &value, sizeof value);
@@ -99,13 +120,10 @@ static void store(tutti_dtype to, void *out, double value)
     case TUTTI_FLOAT32:
         memcpy(out, &single, sizeof single);
         return;
-    case TUTTI_BFLOAT16:
-        half = narrow(value, 7, 127);
-        break;
     default:
-        half = narrow(value, 10, 15);
+        bits = narrow(value, small_of(to));
+        memcpy(out, &bits, tutti_dtype_size(to)); /* little endian: the low byte */
     }
-    memcpy(out, &half, sizeof half);
 }
 
 void tt_convert(tutti_dtype to, void *out, tutti_dtype from, const void *in, size_t n)

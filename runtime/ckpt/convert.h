@@ -9,7 +9,7 @@
 
 double tt_value(tutti_dtype dtype, const void *at); /* 64-bit integers are rounded */
 
-/* Floats into floats of another type, to nearest, ties to even; NaN stays NaN. */
+/* Floats into floats of another type, as TUTTI_CKPT_CONVERT says. */
 bool tt_convertible(tutti_dtype from, tutti_dtype to);
 void tt_convert(tutti_dtype to, void *out, tutti_dtype from, const void *in, size_t n);
 

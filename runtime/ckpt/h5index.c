@@ -29,10 +29,12 @@ typedef struct indexer {
 
 static herr_t set_nan(hid_t create, hid_t type, tutti_dtype dtype)
 {
-    uint64_t bits = dtype == TUTTI_FLOAT64    ? 0x7ff8000000000000u
-                    : dtype == TUTTI_FLOAT32  ? 0x7fc00000u
-                    : dtype == TUTTI_BFLOAT16 ? 0x7fc0u
-                                              : 0x7e00u;
+    uint64_t bits = dtype == TUTTI_FLOAT64       ? 0x7ff8000000000000u
+                    : dtype == TUTTI_FLOAT32     ? 0x7fc00000u
+                    : dtype == TUTTI_BFLOAT16    ? 0x7fc0u
+                    : dtype == TUTTI_FLOAT16     ? 0x7e00u
+                    : dtype == TUTTI_FLOAT8_E4M3 ? 0x7fu
+                                                 : 0x7eu;
     return tt_dtype_is_float(dtype) ? H5Pset_fill_value(create, type, &bits) : 0;
 }
 
@@ -124,6 +126,8 @@ static tutti_status add_tensor(indexer *x, const tt_ctensor *t)
     hid_t id = -1;
     hid_t type = tt_h5_type(t->dtype), whole = whole_space(t);
     tutti_status status = make_tensor(x, t, type, whole, &id);
+    if (status == TUTTI_OK && tt_h5_dtype_put(id, t->dtype) < 0)
+        status = tt_h5_fail("cannot say the type of %s in the index", t->name);
     if (status == TUTTI_OK && t->ndim == 0 &&
         H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, x->scalar++) < 0)
         status = tt_h5_fail("cannot write %s into the index", t->name);

@@ -32,7 +32,9 @@ static tutti_status add_tensor(const plain *p, const tt_ctensor *t, uint64_t *of
     tutti_status status = TUTTI_OK;
     if (type >= 0 && space >= 0)
         id = H5Dcreate2(p->file, t->name, type, space, p->links, p->create, H5P_DEFAULT);
-    if (id >= 0 && t->elems > 0)
+    if (id >= 0 && tt_h5_dtype_put(id, t->dtype) < 0)
+        at = HADDR_UNDEF;
+    else if (id >= 0 && t->elems > 0)
         at = H5Dget_offset(id);
     if (id < 0 || at == HADDR_UNDEF)
         status = tt_h5_fail("cannot make dataset %s", t->name);

@@ -34,6 +34,8 @@ static hid_t space_of(const tt_dset *dset)
 static herr_t describe(hid_t id, const tt_dset *dset)
 {
     const tt_ctensor *t = dset->tensor;
+    if (tt_h5_dtype_put(id, dset->dtype) < 0)
+        return -1;
     if (t == NULL)
         return 0;
     if (tt_h5_attr_text(id, "tensor", t->name) < 0)

@@ -4,8 +4,10 @@
  *
  * The lock is one for the process, not one per file, for a library built without thread safety
  * breaks when two threads are in it at all. bf16 and f16 are floats of 16 bits that HDF5 1.10 has
- * no name for; described by their fields they are read as floats by every tool. (The library
- * itself never has HDF5 convert a value: it stores and reads bits.)
+ * no name for; described by their fields they are read as floats by every tool. The 8-bit floats
+ * are bytes with an attribute: described by its fields e4m3 is read wrongly, for HDF5 takes its
+ * largest exponent for infinity and NaN. (The library itself never has HDF5 convert a value: it
+ * stores and reads bits.)
  */
 #include <hdf5.h>
 
@@ -134,6 +136,8 @@ hid_t tt_h5_type(tutti_dtype dtype)
         return small_float(8, 7, 127);
     case TUTTI_FLOAT16:
         return small_float(5, 10, 15);
+    case TUTTI_FLOAT8_E4M3:
+    case TUTTI_FLOAT8_E5M2:
     case TUTTI_UINT8:
         return H5Tcopy(H5T_STD_U8LE);
     case TUTTI_INT8:
@@ -184,4 +188,47 @@ herr_t tt_h5_attr_ints(hid_t object, const char *name, const int64_t *value, int
     herr_t result = attr_write(object, name, H5T_STD_I64LE, space, value);
     H5Sclose(space);
     return result;
+}
+
+/* The names that ml_dtypes, PyTorch and JAX give these types. */
+static const char *f8_name(tutti_dtype dtype)
+{
+    return dtype == TUTTI_FLOAT8_E4M3 ? "float8_e4m3fn" : "float8_e5m2";
+}
+
+herr_t tt_h5_dtype_put(hid_t dataset, tutti_dtype dtype)
+{
+    return tt_dtype_is_f8(dtype) ? tt_h5_attr_text(dataset, "dtype", f8_name(dtype)) : 0;
+}
+
+static tutti_dtype f8_of(hid_t dataset)
+{
+    char text[32] = "";
+    hid_t attr = H5Aopen(dataset, "dtype", H5P_DEFAULT), type = attr < 0 ? -1 : H5Aget_type(attr);
+    bool read = type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 &&
+                H5Tget_size(type) < sizeof text && H5Aread(attr, type, text) >= 0;
+    if (type >= 0)
+        H5Tclose(type);
+    if (attr >= 0)
+        H5Aclose(attr);
+    for (int d = TUTTI_FLOAT8_E4M3; d <= TUTTI_FLOAT8_E5M2; d++)
+        if (read && strcmp(text, f8_name((tutti_dtype)d)) == 0)
+            return (tutti_dtype)d;
+    return (tutti_dtype)0;
+}
+
+tutti_dtype tt_h5_dtype_get(hid_t dataset)
+{
+    tutti_dtype dtype = (tutti_dtype)0;
+    hid_t type = H5Dget_type(dataset);
+    for (int d = TUTTI_FLOAT32; d <= TUTTI_UINT64 && type >= 0 && dtype == 0; d++) {
+        hid_t ours = tt_h5_type((tutti_dtype)d);
+        if (ours >= 0 && H5Tequal(ours, type) > 0)
+            dtype = (tutti_dtype)d;
+        if (ours >= 0)
+            H5Tclose(ours);
+    }
+    if (type >= 0)
+        H5Tclose(type);
+    return dtype == TUTTI_UINT8 && H5Aexists(dataset, "dtype") > 0 ? f8_of(dataset) : dtype;
 }

@@ -29,6 +29,9 @@ tutti_status tt_h5_memory(const char *name, int *fd_out, char *path, size_t cap)
 void tt_h5_path(int dir, const char *name, char *path, size_t cap);
 void tt_h5_dset_path(const tt_shard *shard, size_t i, char *path, size_t cap);
 hid_t tt_h5_type(tutti_dtype dtype); /* to be closed with H5Tclose */
+/* The attribute `dtype` of a dataset whose type in HDF5 does not say it all. */
+herr_t tt_h5_dtype_put(hid_t dataset, tutti_dtype dtype);
+tutti_dtype tt_h5_dtype_get(hid_t dataset); /* 0: none of ours */
 herr_t tt_h5_attr_text(hid_t object, const char *name, const char *text);
 herr_t tt_h5_attr_ints(hid_t object, const char *name, const int64_t *value, int n); /* n 0: one */
 

@@ -39,19 +39,6 @@ static herr_t bad(checker *c, tutti_status status)
 #define BAD(c, object, text)                                                                       \
     bad((c), tt_fail(TUTTI_ERR_CORRUPT, "%s: %.200s " text, (c)->name, (object)))
 
-static tutti_dtype dtype_of(hid_t type)
-{
-    tutti_dtype dtype = (tutti_dtype)0;
-    for (int d = TUTTI_FLOAT32; d <= TUTTI_UINT64 && dtype == 0; d++) {
-        hid_t ours = tt_h5_type((tutti_dtype)d);
-        if (ours >= 0 && H5Tequal(ours, type) > 0)
-            dtype = (tutti_dtype)d;
-        if (ours >= 0)
-            H5Tclose(ours);
-    }
-    return dtype;
-}
-
 static bool shard_listed(const checker *c, const char *name)
 {
     for (size_t i = 0; i + 1 < c->m->cat.nfile; i++)
@@ -72,11 +59,11 @@ static herr_t check_virtual(checker *c, const char *object, hid_t create)
     return 0;
 }
 
-static herr_t check_index_dataset(checker *c, const char *object, hid_t create, hid_t type)
+static herr_t check_index_dataset(checker *c, const char *object, hid_t id, hid_t create)
 {
     const tt_ctensor *t = tt_catalog_find(&c->m->cat, object);
     H5D_layout_t layout = H5Pget_layout(create);
-    if (t == NULL || dtype_of(type) != t->dtype)
+    if (t == NULL || tt_h5_dtype_get(id) != t->dtype)
         return BAD(c, object, "is not a tensor of the manifest, or of another type");
     c->n++;
     if (layout == H5D_VIRTUAL)
@@ -86,12 +73,9 @@ static herr_t check_index_dataset(checker *c, const char *object, hid_t create, 
 
 static herr_t check_shard_dataset(checker *c, const char *object, hid_t id, hid_t create)
 {
-    hid_t type = H5Dget_type(id);
+    tutti_dtype dtype = tt_h5_dtype_get(id);
     haddr_t at = H5Dget_offset(id);
     hsize_t bytes = H5Dget_storage_size(id);
-    tutti_dtype dtype = type < 0 ? (tutti_dtype)0 : dtype_of(type);
-    if (type >= 0)
-        H5Tclose(type);
     if (H5Pget_layout(create) != H5D_CONTIGUOUS || dtype == 0 || at == HADDR_UNDEF)
         return BAD(c, object, "is not a contiguous dataset of a type of ours");
     if (tt_grow(&c->found, &c->cap, c->n + 1, sizeof *c->found) != TUTTI_OK)
@@ -105,16 +89,13 @@ static herr_t check_dataset(checker *c, hid_t file, const char *object)
     herr_t result = -1;
     hid_t id = H5Dopen2(file, object, H5P_DEFAULT);
     hid_t create = id < 0 ? -1 : H5Dget_create_plist(id);
-    hid_t type = id < 0 ? -1 : H5Dget_type(id);
-    if (create < 0 || type < 0)
+    if (create < 0)
         BAD(c, object, "cannot be opened");
     else if (H5Pget_external_count(create) != 0 || H5Pget_nfilters(create) != 0)
         BAD(c, object, "has filters or lies in another file");
     else
-        result = c->index ? check_index_dataset(c, object, create, type)
+        result = c->index ? check_index_dataset(c, object, id, create)
                           : check_shard_dataset(c, object, id, create);
-    if (type >= 0)
-        H5Tclose(type);
     if (create >= 0)
         H5Pclose(create);
     if (id >= 0)

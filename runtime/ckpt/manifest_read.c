@@ -23,7 +23,7 @@ enum { HEAD_BYTES = 9 + 32 + 2 }; /* {"hash":"...", */
 
 tutti_dtype tt_dtype_by_name(const char *name)
 {
-    for (int d = TUTTI_FLOAT32; d <= TUTTI_UINT64; d++)
+    for (int d = TUTTI_FLOAT32; d < TT_DTYPES; d++)
         if (strcmp(tutti_dtype_name((tutti_dtype)d), name) == 0)
             return (tutti_dtype)d;
     return (tutti_dtype)0;

@@ -40,7 +40,7 @@ typedef struct tt_shard {
     tt_dset *dset;
     size_t ndset, dset_cap;
     uint64_t stage_bytes;
-    int64_t packed[TUTTI_UINT64 + 1]; /* dataset of each dtype, -1: none yet */
+    int64_t packed[TT_DTYPES]; /* dataset of each dtype, -1: none yet */
 } tt_shard;
 
 /* An item's way into the staging buffer. */

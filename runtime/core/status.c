@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Failures and names.
+ *
+ * An error is a status and one text, kept by the thread whose call failed: a call can then be made
+ * from any thread without a lock, and what it says is there until that thread's next failure. Texts
+ * have a fixed size, so that running out of memory can be told too; a longer one is cut. The dtypes
+ * are one table: what has no row is no dtype.
+ */
 #include "core/status.h"
 
 #include <errno.h>
@@ -123,10 +131,18 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[] = {
-    [TUTTI_FLOAT32] = {"f32", 4}, [TUTTI_BFLOAT16] = {"bf16", 2}, [TUTTI_UINT8] = {"u8", 1},
-    [TUTTI_INT64] = {"i64", 8},   [TUTTI_FLOAT64] = {"f64", 8},   [TUTTI_FLOAT16] = {"f16", 2},
-    [TUTTI_INT8] = {"i8", 1},     [TUTTI_INT32] = {"i32", 4},     [TUTTI_UINT32] = {"u32", 4},
+    [TUTTI_FLOAT32] = {"f32", 4},
+    [TUTTI_BFLOAT16] = {"bf16", 2},
+    [TUTTI_UINT8] = {"u8", 1},
+    [TUTTI_INT64] = {"i64", 8},
+    [TUTTI_FLOAT64] = {"f64", 8},
+    [TUTTI_FLOAT16] = {"f16", 2},
+    [TUTTI_INT8] = {"i8", 1},
+    [TUTTI_INT32] = {"i32", 4},
+    [TUTTI_UINT32] = {"u32", 4},
     [TUTTI_UINT64] = {"u64", 8},
+    [TUTTI_FLOAT8_E4M3] = {"f8_e4m3", 1},
+    [TUTTI_FLOAT8_E5M2] = {"f8_e5m2", 1},
 };
 
 static bool is_dtype(tutti_dtype dtype)
@@ -142,6 +158,20 @@ size_t tutti_dtype_size(tutti_dtype dtype)
 const char *tutti_dtype_name(tutti_dtype dtype)
 {
     return is_dtype(dtype) ? dtypes[dtype].name : "?";
+}
+
+tutti_status tt_dtype_check(tutti_dtype dtype, const char *who, const char *comm)
+{
+    const char *on = comm == NULL ? "" : " on comm ";
+    comm = comm == NULL ? "" : comm;
+    if (!is_dtype(dtype))
+        return tt_fail(TUTTI_ERR_ARG, "%s%s%s: %d is no dtype", who, on, comm, (int)dtype);
+    if (dtype == TUTTI_FLOAT8_E4M3 || dtype == TUTTI_FLOAT8_E5M2)
+        return tt_fail(TUTTI_ERR_ARG,
+                       "%s%s%s: %s is for checkpoints only; send its bytes as TUTTI_UINT8, reduce "
+                       "values as TUTTI_BFLOAT16 or TUTTI_FLOAT32",
+                       who, on, comm, tutti_dtype_name(dtype));
+    return TUTTI_OK;
 }
 
 const char *tutti_version(void)

@@ -26,6 +26,10 @@ tutti_status tt_fail_more(tutti_status status, const char *fmt, ...) TT_PRINTF(2
  * rank); returns `status`. */
 tutti_status tt_fail_text(tutti_status status, const char *text);
 
+/* ARG unless it is a type that is sent and computed with: an 8-bit float is only stored. comm: NULL
+ * where there is none to name. */
+tutti_status tt_dtype_check(tutti_dtype dtype, const char *who, const char *comm);
+
 #ifdef __clang_analyzer__
 /* The analyzer does not see into status.c: these return what they are given, never TUTTI_OK. */
 #define tt_fail(status, ...) ((void)tt_fail(status, __VA_ARGS__), (status))

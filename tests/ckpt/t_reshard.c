@@ -51,7 +51,7 @@ static void model_make(model *m, int ranks, uint64_t seed)
     for (int i = 0; i < m->ntensor; i++) {
         int64_t big = tt_rand_below(&rng, 4) == 0 ? 40 : 9;
         snprintf(m->tensor[i].name, sizeof m->tensor[i].name, "t%d/x%d", i % 2, i);
-        m->tensor[i].dtype = (tutti_dtype)(1 + tt_rand_below(&rng, TUTTI_UINT64));
+        m->tensor[i].dtype = (tutti_dtype)(1 + tt_rand_below(&rng, TUTTI_FLOAT8_E5M2));
         m->tensor[i].ndim = (int)tt_rand_below(&rng, 5);
         memset(&m->tensor[i].box[0], 0, sizeof m->tensor[i].box[0]);
         for (int d = 0; d < m->tensor[i].ndim; d++) {

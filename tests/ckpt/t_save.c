@@ -336,9 +336,11 @@ static void dump_body(tt_rank *r)
     /* columns over the ranks, three types of float, a name in groups */
     float w[2] = {1.5f + (float)r->rank, -2.0f};
     uint16_t bf16[1] = {0x3fc0}, f16[1] = {0x3e00}; /* 1.5 */
+    uint8_t f8[1] = {0x7e}; /* 448 */
     tutti_tensor t = TUTTI_TENSOR_INIT;
     tutti_tensor b = tensor_1d("half/b", TUTTI_BFLOAT16, r->size, r->rank, 1, bf16);
     tutti_tensor h = tensor_1d("half/h", TUTTI_FLOAT16, r->size, r->rank, 1, f16);
+    tutti_tensor f = tensor_1d("f8", TUTTI_FLOAT8_E4M3, r->size, r->rank, 1, f8);
     tutti_ckpt *ck;
     t.name = "model/layer.0/w";
     t.dtype = TUTTI_FLOAT32;
@@ -353,6 +355,7 @@ static void dump_body(tt_rank *r)
     TT_EXPECT_OK(r, tutti_ckpt_add(ck, &t));
     TT_EXPECT_OK(r, tutti_ckpt_add(ck, &b));
     TT_EXPECT_OK(r, tutti_ckpt_add(ck, &h));
+    TT_EXPECT_OK(r, tutti_ckpt_add(ck, &f));
     TT_EXPECT_OK(r, tutti_ckpt_add_bytes(ck, "rng", "ab", 2, TUTTI_CKPT_PER_RANK));
     TT_EXPECT_OK(r, tutti_ckpt_commit(ck, (tutti_stream){0}, NULL));
     TT_EXPECT_OK(r, tutti_ckpt_wait(r->ctx, NULL));
@@ -384,6 +387,8 @@ static void h5dump_reads_it(void **state)
     expect_dump("-y -d /half/b", "1.5, 1.5, 1.5");
     expect_dump("-y -d /half/h", "1.5, 1.5, 1.5");
     expect_dump("-y -d /rank/2/rng", "97, 98");
+    expect_dump("-y -d /f8", "126, 126, 126");
+    expect_dump("-a /f8/dtype", "float8_e4m3fn");
     expect_dump("-a /step", "12");
     expect_dump("-a /world", "3");
 }
@@ -409,10 +414,12 @@ static void h5py_reads_it(void **state)
     snprintf(command, sizeof command,
              "cd / && %s -c \"import h5py; f = h5py.File('%s/step-000000000012/index.h5'); "
              "print(f['model/layer.0/w'][:].tolist(), f['half/b'][:].tolist(), "
-             "f['half/h'][:].tolist(), f['rank/2/rng'][:].tolist(), f.attrs['step'])\" 2>&1",
+             "f['half/h'][:].tolist(), f['rank/2/rng'][:].tolist(), f.attrs['step'], "
+             "f['f8'].dtype, f['f8'][:].tolist(), "
+             "f['f8'].attrs['dtype'].decode())\" 2>&1",
              python, dir);
     expect_output(command, "[[1.5, 2.5, 3.5], [-2.0, -2.0, -2.0]] [1.5, 1.5, 1.5] [1.5, 1.5, 1.5] "
-                           "[97, 98] 12");
+                           "[97, 98] 12 uint8 [126, 126, 126] float8_e4m3fn");
 }
 
 /* The second save of the same tensors goes by the plan of the first; a third of others does not. */

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 BIN = os.path.join(os.environ["TT_BUILD"], "bin")
-SIZE = {"F32": 4, "BF16": 2, "I64": 8, "U8": 1, "F64": 8, "F16": 2}
+SIZE = {"F32": 4, "BF16": 2, "I64": 8, "U8": 1, "F64": 8, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
 
 
 def tool(*arguments, **variables):
@@ -130,6 +130,24 @@ class Look(Scratch):
         self.bad(2, "name the --format", "export", self.run_dir, self.path("x.pt"))
         self.assertEqual(tool().returncode, 2)
         self.assertEqual(tool("help").returncode, 0)
+
+
+    def test_eight_bits(self):
+        self.save({"a": ("F8_E4M3", [4], b"\x7e\xff\x01\xfe"), "b": ("F8_E5M2", [3], b"\x7b\xfc\x7d"),
+                   "c": ("F8_E4M3", [], b"\x38")}, 1)
+        shown = {t["name"]: t for t in json.loads(self.good("show", self.run_dir, "--json"))["tensors"]}
+        self.assertEqual([shown["a"][k] for k in ("dtype", "min", "max", "nan", "inf")], ["f8_e4m3", -448, 448, 1, 0])
+        self.assertEqual([shown["b"][k] for k in ("dtype", "min", "max", "nan", "inf")], ["f8_e5m2", "-inf", 57344, 1, 1])
+        self.assertEqual(shown["c"]["max"], 1)
+        self.good("verify", self.run_dir)
+        self.save({"a": ("F8_E4M3", [4], b"\x7e\xff\x01\x7e"), "b": ("F8_E4M3", [3], b"\x7b\xfc\x7d")}, 2)
+        told = json.loads(self.bad(3, "", "diff", self.stored(1, ""), self.stored(2, ""), "[ab]", "--json").stdout)
+        self.assertEqual([(e["name"], e["what"]) for e in told], [("a", "differs"), ("b", "of another type or shape")])
+        self.assertEqual((told[0]["elements"], told[0]["max_abs"]), (1, 896))
+        self.good("merge", self.stored(1, ""), self.path("one.h5"))
+        dump = subprocess.run(["h5dump", self.path("one.h5")], capture_output=True, text=True, check=True).stdout
+        self.assertIn("126, 255, 1, 254", dump)
+        self.assertEqual((dump.count("H5T_STD_U8LE"), dump.count("float8_e4m3fn"), dump.count("float8_e5m2")), (3, 2, 1))
 
 
 class Verify(Scratch):

@@ -57,10 +57,17 @@ static void names_of_what_is_none(void **state)
     assert_string_equal(tutti_status_name((tutti_status)-99), "unknown status");
     assert_string_equal(tutti_dtype_name(TUTTI_BFLOAT16), "bf16");
     assert_int_equal(tutti_dtype_size(TUTTI_UINT64), 8);
-    for (int bad = -1; bad <= 99; bad += 1 + 10 * (bad >= 0)) {
+    for (int bad = -1; bad <= 99; bad += 1 + 12 * (bad >= 0)) {
         assert_int_equal(tutti_dtype_size((tutti_dtype)bad), 0);
         assert_string_equal(tutti_dtype_name((tutti_dtype)bad), "?");
     }
+    assert_int_equal(tt_dtype_check((tutti_dtype)99, "send", "world"), TUTTI_ERR_ARG);
+    assert_string_equal(tutti_last_error(), "send on comm world: 99 is no dtype");
+    assert_int_equal(tt_dtype_check(TUTTI_FLOAT8_E4M3, "send", NULL), TUTTI_ERR_ARG);
+    assert_string_equal(tutti_last_error(),
+                        "send: f8_e4m3 is for checkpoints only; send its bytes as TUTTI_UINT8, "
+                        "reduce values as TUTTI_BFLOAT16 or TUTTI_FLOAT32");
+    assert_int_equal(tt_dtype_check(TUTTI_UINT64, "send", NULL), TUTTI_OK);
 }
 
 static void allocation_refuses_overflow(void **state)

@@ -19,10 +19,19 @@ enum { HEADER_MAX = 100 << 20 };
 static const struct {
     const char *name;
     tutti_dtype dtype;
-} dtypes[] = {{"F32", TUTTI_FLOAT32}, {"BF16", TUTTI_BFLOAT16}, {"U8", TUTTI_UINT8},
-              {"I64", TUTTI_INT64},   {"F64", TUTTI_FLOAT64},   {"F16", TUTTI_FLOAT16},
-              {"I8", TUTTI_INT8},     {"I32", TUTTI_INT32},     {"U32", TUTTI_UINT32},
-              {"U64", TUTTI_UINT64},  {"BOOL", TUTTI_UINT8}};
+} dtypes[] = {{"F32", TUTTI_FLOAT32},
+              {"BF16", TUTTI_BFLOAT16},
+              {"U8", TUTTI_UINT8},
+              {"I64", TUTTI_INT64},
+              {"F64", TUTTI_FLOAT64},
+              {"F16", TUTTI_FLOAT16},
+              {"I8", TUTTI_INT8},
+              {"I32", TUTTI_INT32},
+              {"U32", TUTTI_UINT32},
+              {"U64", TUTTI_UINT64},
+              {"BOOL", TUTTI_UINT8},
+              {"F8_E4M3", TUTTI_FLOAT8_E4M3},
+              {"F8_E5M2", TUTTI_FLOAT8_E5M2}};
 enum { DTYPES = sizeof dtypes / sizeof dtypes[0] };
 
 static const char *dtype_text(tutti_dtype dtype)

@@ -276,7 +276,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_next(const tutti_ckpt_reader *
 /*
  * Reads this rank's boxes tensors[0 ... n-1] (ranks may ask for different boxes); each must lie
  * within the stored tensor and have its shape and dtype; with TUTTI_CKPT_CONVERT in its flags, a
- * tensor of floats may have another float's dtype (rounded to nearest, ties to even). Stored
+ * tensor of floats may have another float's dtype. Values are rounded to nearest, ties to even; NaN
+ * stays NaN; what is then beyond the largest number becomes infinity, or NaN in TUTTI_FLOAT8_E4M3,
+ * whose largest is 448 (464 still rounds to it) and which has no infinity. For the 8-bit types that
+ * is the mode without saturation of the OCP 8-bit Floating Point Specification (OFP8, revision 1.0,
+ * 2023), and what casts in PyTorch do: values that lack a scale are not clipped in silence. Stored
  * checksums of all that is touched are verified first. Data is there when the call returns;
  * `stream` orders it behind earlier work on the buffers. Errors, the same on all ranks: ARG,
  * NOT_FOUND, SHAPE, CORRUPT, IO; buffers are then unspecified. Collective: yes, over the job.

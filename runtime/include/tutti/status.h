@@ -51,7 +51,8 @@ typedef enum tutti_status {
 } tutti_status;
 
 /* Element types. 0 means unset. Sizes in bytes: tutti_dtype_size(). 16-bit types travel as 16 bits
- * and are summed in fp32. */
+ * and are summed in fp32. 8-bit floats (OCP 8-bit Floating Point Specification 1.0: E4M3 has one
+ * NaN of each sign and no infinity) are kept in checkpoints; no collective takes them. */
 typedef enum tutti_dtype {
     TUTTI_FLOAT32 = 1,
     TUTTI_BFLOAT16 = 2,
@@ -62,7 +63,9 @@ typedef enum tutti_dtype {
     TUTTI_INT8 = 7,
     TUTTI_INT32 = 8,
     TUTTI_UINT32 = 9,
-    TUTTI_UINT64 = 10
+    TUTTI_UINT64 = 10,
+    TUTTI_FLOAT8_E4M3 = 11,
+    TUTTI_FLOAT8_E5M2 = 12
 } tutti_dtype;
 
 /*

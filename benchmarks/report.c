@@ -116,26 +116,26 @@ static void json_row(const bench_job *job, const bench_row *row)
         c->bytes, c->n, c->size, tutti_node_count(job->ctx), job->ctx->dev_ops->name,
         c->in_place ? "true" : "false", row->registered ? "true" : "false",
         row->cold ? "true" : "false");
-    printf(",\"us\":%.4f,\"us_min\":%.4f,\"us_p99\":%.4f,\"algbw\":%.5f,\"busbw\":%.5f",
+    printf(",\"us\":%.9g,\"us_min\":%.9g,\"us_p99\":%.9g,\"algbw\":%.9g,\"busbw\":%.9g",
            row->us.median, row->us.min, row->us.p99, algbw(row), busbw(row));
     if (row->bound_us > 0)
-        printf(",\"bound_us\":%.4f", row->bound_us);
+        printf(",\"bound_us\":%.9g", row->bound_us);
     else
         printf(",\"bound_us\":null");
     printf(",\"wrong\":%llu", (unsigned long long)row->wrong);
     if (row->peers > 0 && row->peer[0].us > 0)
-        printf(",\"peer_us\":%.4f", row->peer[0].us);
+        printf(",\"peer_us\":%.9g", row->peer[0].us);
     else
         printf(",\"peer_us\":null");
     printf(",\"peers\":{");
     for (size_t p = 0, written = 0; p < row->peers; p++)
         if (row->peer[p].us > 0)
-            printf("%s\"%s\":{\"us\":%.4f,\"ratio\":%.4f,\"wrong\":%llu}", written++ > 0 ? "," : "",
+            printf("%s\"%s\":{\"us\":%.9g,\"ratio\":%.9g,\"wrong\":%llu}", written++ > 0 ? "," : "",
                    row->peer[p].name, row->peer[p].us, row->peer[p].ratio,
                    (unsigned long long)row->peer[p].wrong);
     putchar('}');
     if (row->baseline_ratio > 0)
-        printf(",\"baseline_ratio\":%.4f", row->baseline_ratio);
+        printf(",\"baseline_ratio\":%.9g", row->baseline_ratio);
     printf("}\n");
 }
 
@@ -144,17 +144,17 @@ static void csv_row(const bench_job *job, const bench_row *row)
     const bench_case *c = &row->c;
     bool peer = row->peers > 0 && row->peer[0].us > 0;
 
-    printf("%s,%s,%s,%d,%zu,%zu,%d,%d,%d,%d,%d,%.4f,%.4f,%.4f,%.5f,%.5f,%.4f,%llu,", c->op->name,
+    printf("%s,%s,%s,%d,%zu,%zu,%d,%d,%d,%d,%d,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%llu,", c->op->name,
            tutti_dtype_name(c->dtype), redop_name(c), c->op->has_root ? c->root : -1, c->bytes,
            c->n, c->size, tutti_node_count(job->ctx), c->in_place, row->registered, row->cold,
            row->us.median, row->us.min, row->us.p99, algbw(row), busbw(row), row->bound_us,
            (unsigned long long)row->wrong);
     if (peer)
-        printf("%s,%.4f,%.4f,", row->peer[0].name, row->peer[0].us, row->peer[0].ratio);
+        printf("%s,%.9g,%.9g,", row->peer[0].name, row->peer[0].us, row->peer[0].ratio);
     else
         printf(",,,");
     if (row->baseline_ratio > 0)
-        printf("%.4f", row->baseline_ratio);
+        printf("%.9g", row->baseline_ratio);
     putchar('\n');
 }
 

@@ -182,7 +182,7 @@ class Baseline(unittest.TestCase):
             status, out, err = bench(2, *common, "--json")
             self.assertEqual(status, 0, err)
             rows = [json.loads(line) for line in out.splitlines()]
-            for factor, wanted in ((1e4, 0), (1e-4, 3)):
+            for factor, wanted in ((1e9, 0), (1e-4, 3)):
                 with open(before, "w", encoding="ascii") as f:
                     for row in rows:
                         f.write(json.dumps({**row, "us": row["us"] * factor}) + "\n")

@@ -324,13 +324,34 @@ static void publish_input(const tt_run *run, tt_line *line)
         tt_line_put(line, (int)i, word[i]);
 }
 
+/* Bytes [*begin_out, + *n_out) of the input that no other rank reads; the rest is carried. */
+static void kept_back(const tt_call *call, size_t *begin_out, size_t *n_out)
+{
+    const size_t element = tutti_dtype_size(call->dtype), rank = (size_t)call->comm->group.rank;
+    const bool by_rank =
+        call->kind == TT_REDUCE_SCATTER || call->kind == TT_SCATTER || call->kind == TT_ALL_TO_ALL;
+    size_t before = rank * call->n, n = by_rank ? call->n : 0;
+    if (by_rank && call->counts != NULL) {
+        before = 0;
+        for (size_t i = 0; i < rank; i++)
+            before += call->counts[i];
+        n = call->counts[rank];
+    }
+    *begin_out = n > 0 ? before * element : 0;
+    *n_out = n * element;
+}
+
 static void carry_input(const tt_run *run)
 {
     tt_host *host = run->host;
-    size_t bytes = tt_small_bytes(run->call);
-    if (bytes > 0)
-        memcpy(tt_control_payload_of(host, host->local, run->number, tt_small_most(run->call)),
-               run->call->in, bytes);
+    const char *in = run->call->in;
+    size_t bytes = tt_small_bytes(run->call), begin, kept;
+    if (bytes == 0)
+        return;
+    char *to = tt_control_payload_of(host, host->local, run->number, tt_small_most(run->call));
+    kept_back(run->call, &begin, &kept);
+    memcpy(to, in, begin);
+    memcpy(to + begin + kept, in + begin + kept, bytes - begin - kept);
 }
 
 static void publish_notice(tt_run *run, tt_line *line)

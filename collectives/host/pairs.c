@@ -2,8 +2,8 @@
 /*
  * gather, scatter and all_to_all: every block goes from one rank to one other. Between nodes it is
  * one message, from the sender's buffer to the receiver's. Inside a node the receiver reads it: at
- * once where the sender's buffer is registered (a gather's or scatter's root gets help) or can be
- * reached by way of the kernel (reach.c), else in rounds through the sender's slot, which has a
+ * once where the sender's buffer is registered or can be reached by way of the kernel (reach.c; a
+ * gather's or scatter's root gets help), else in rounds through the sender's slot, which has a
  * part for each local rank; two slots take turns, with one barrier per round.
  */
 #include "host/host.h"
@@ -22,7 +22,7 @@ typedef struct plan {
     bool pairwise; /* counts differ between ranks: empty messages are sent too */
     size_t piece, rounds; /* bytes; number */
     bool reads; /* some sender's buffer is read in place */
-    bool shares; /* the root's partners do most of its copying */
+    bool shares; /* the root's partners do most of its copying: all can reach what they must */
 } plan;
 
 /* Bytes of the block from one rank to another, of which one is this rank or both are local. */
@@ -129,36 +129,53 @@ static void keep(const plan *p)
         copy(p, to, from, bytes);
 }
 
+/* Copies a part of the block between the root and another rank, of which this is one. */
+static tutti_status copy_part(const plan *p, int other, size_t begin, size_t bytes)
+{
+    const tt_host *host = p->host;
+    const int root = p->layout->local[p->call->root];
+    const bool gathers = p->call->kind == TT_GATHER;
+    const size_t at = (size_t)host->ranks[other] * p->call->n * p->element;
+    const int from = gathers ? other : root, to = gathers ? root : other;
+    const size_t from_at = begin + (gathers ? 0 : at), to_at = begin + (gathers ? at : 0);
+    const tt_peer *in = &host->peer[from], *out = &host->peer[to];
+    if (in->in != NULL && out->out != NULL)
+        copy(p, out->out + to_at, in->in + from_at, bytes);
+    else if (in->in != NULL)
+        return tt_reach_write(p->run, to, out->notice.out.offset + to_at, in->in + from_at, bytes);
+    else
+        return tt_reach_read(p->run, from, in->notice.in.offset + from_at, out->out + to_at, bytes);
+    return TUTTI_OK;
+}
+
 /*
- * A gather's or scatter's block between the root and another rank, both with registered memory, is
- * copied by the other rank; in place, when the root has no block of its own to copy, the root takes
- * a part of each. So all have the same to do.
+ * A gather's or scatter's block between the root and another rank is copied by the other rank; in
+ * place, when the root has no block of its own to copy, the root takes a part of each. So all have
+ * the same to do.
  */
-static void share_block(const plan *p, int other)
+static tutti_status share_block(const plan *p, int other)
 {
     const tt_host *host = p->host;
     const int root = p->layout->local[p->call->root], me = host->local;
     const bool gathers = p->call->kind == TT_GATHER;
-    const size_t bytes = p->call->n * p->element, at = (size_t)host->ranks[other] * bytes;
-    const char *from = gathers ? host->peer[other].in : host->peer[root].in + at;
-    char *to = gathers ? host->peer[root].out + at : host->peer[other].out;
-    const tt_peer *keeper = &host->peer[root];
-    const size_t own = (size_t)p->call->root * bytes;
-    const bool in_place =
-        gathers ? keeper->in == keeper->out + own : keeper->out == keeper->in + own;
+    const size_t bytes = p->call->n * p->element, own = (size_t)p->call->root * bytes;
+    const tt_notice *keeper = &host->peer[root].notice;
+    const tt_mem_place whole = gathers ? keeper->out : keeper->in;
+    const tt_mem_place part = gathers ? keeper->in : keeper->out;
+    const bool in_place = part.id == whole.id && part.offset == whole.offset + own;
     const size_t roots = in_place ? bytes / (size_t)host->locals / ALIGN * ALIGN : 0;
     if (me == root)
-        copy(p, to, from, roots);
-    else
-        copy(p, to + roots, from + roots, bytes - roots);
+        return copy_part(p, other, 0, roots);
+    return copy_part(p, other, roots, bytes - roots);
 }
 
-static void share_all(const plan *p)
+static tutti_status share_all(const plan *p)
 {
     const int root = p->layout->local[p->call->root];
     for (int i = 0; i < p->host->locals; i++)
         if (i != root && (p->host->local == i || p->host->local == root))
-            share_block(p, i);
+            TT_TRY(share_block(p, i));
+    return TUTTI_OK;
 }
 
 static tutti_status read_blocks(const plan *p)
@@ -224,13 +241,13 @@ static void count_rounds(plan *p)
     p->rounds = (longest + p->piece - 1) / p->piece;
 }
 
-/* One node, where the root and all others have registered what they use. */
+/* One node, where the root and all others can reach what they use. */
 static void find_sharing(plan *p)
 {
     const tt_host *host = p->host;
     const bool rooted = p->call->kind == TT_GATHER || p->call->kind == TT_SCATTER;
     p->shares = rooted && host->nodes == 1 && host->locals > 1 && p->call->n > 0;
-    for (int i = 0; i < host->locals && p->shares; i++) {
+    for (int i = 0; i < host->locals && p->shares && !host->reaches; i++) {
         const tt_notice *notice = &host->peer[i].notice;
         const bool gathers = p->call->kind == TT_GATHER, root = host->ranks[i] == p->call->root;
         if (gathers || root)
@@ -268,10 +285,7 @@ tutti_status tt_host_pairs(tt_run *run)
     if (run->host->nodes > 1)
         TT_TRY(exchange(&p));
     keep(&p);
-    if (p.shares)
-        share_all(&p);
-    else
-        TT_TRY(read_blocks(&p));
+    TT_TRY(p.shares ? share_all(&p) : read_blocks(&p));
     for (size_t k = 0; k < p.rounds; k++) {
         copy_in(&p, k);
         TT_TRY(tt_meet_barrier(run));

@@ -52,7 +52,8 @@ void tt_small_choose(tt_run *run)
     else if (most <= host->tune.small_bytes)
         run->form = TT_SMALL;
     else
-        run->may_carry = most <= host->tune.carry_bytes;
+        run->may_carry =
+            most <= (host->reaches ? host->tune.reached_bytes : host->tune.carry_bytes);
 }
 
 /* n elements of the result, from element `begin`. */

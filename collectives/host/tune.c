@@ -6,6 +6,8 @@
  *            registered memory is faster by slices, which takes two but moves less.
  *   carry    the same for plain memory, which has to be copied anyway. With p ranks each reads p -
  *            1 inputs where slices read 2 (p - 1) / p, so the limit falls with p.
+ *   reached  where the kernel copies plain memory from rank to rank, carrying pays only as long as
+ *            it costs less than the system calls.
  *   nt       outputs that do not fit the core's own cache are written around it when they are not
  *            read first: an ordinary store would fetch the line only to overwrite it.
  *   leader   between nodes, up to here messages cost more than bytes: one rank of each node, every
@@ -28,6 +30,7 @@ enum {
     SMALL = 1024,
     CARRY = 128 << 10, /* of all ranks' inputs together */
     CARRY_LEAST = 4096,
+    REACHED = 8 << 10,
     SLOTS_MOST = 16 << 20, /* bytes of all slots of a node */
     CACHE = 1 << 20, /* where the system does not tell */
     LEADER = 8 << 10,
@@ -103,8 +106,9 @@ tutti_status tt_tune_find(int locals, size_t chunk_bytes, size_t slots, tt_tune 
 {
     const size_t ranks = (size_t)locals;
     tt_tune tune = {.small_bytes = SMALL, .nt_bytes = 2 * core_cache(), .leader_bytes = LEADER};
-    size_t carry = CARRY / ranks, limit = SLOTS_MOST / slots / ranks / PART * PART;
+    size_t carry = CARRY / ranks, limit = SLOTS_MOST / slots / ranks / PART * PART, given = 0;
     tune.carry_bytes = carry < CARRY_LEAST ? CARRY_LEAST : carry;
+    tune.reached_bytes = tt_min_size(tune.carry_bytes, REACHED);
     tune.slot_bytes = tt_min_size(tt_round_up(chunk_bytes, PART), limit);
     long long lag;
     TT_TRY(override(TT_ENV_SMALL_BYTES, &tune.small_bytes));
@@ -115,7 +119,9 @@ tutti_status tt_tune_find(int locals, size_t chunk_bytes, size_t slots, tt_tune 
     if (lag < 0 || lag > LAG_MOST)
         return tt_fail(TUTTI_ERR_ARG, "TUTTI_NODE_LAG is 0 to %d", LAG_MOST);
     tune.lag = (size_t)lag;
-    TT_TRY(override(TT_ENV_CARRY_BYTES, &tune.carry_bytes));
+    TT_TRY(override(TT_ENV_CARRY_BYTES, &given));
+    if (given > 0)
+        tune.carry_bytes = tune.reached_bytes = given;
     TT_TRY(override(TT_ENV_NT_BYTES, &tune.nt_bytes));
     if (tune.small_bytes > SLOTS_MOST || tune.carry_bytes > SLOTS_MOST)
         return tt_fail(TUTTI_ERR_ARG, "TUTTI_SMALL_BYTES and TUTTI_CARRY_BYTES are at most 16M");

@@ -10,6 +10,7 @@
 typedef struct tt_tune {
     size_t small_bytes; /* input of any memory that travels with the call */
     size_t carry_bytes; /* input of plain memory that does */
+    size_t reached_bytes; /* the same where ranks reach each other's plain memory */
     size_t slot_bytes; /* of plain memory and messages under way, per slot */
     size_t nt_bytes; /* outputs from here on are written past the cache */
     tt_way way; /* between nodes; TT_WAYS: by size and number of nodes */

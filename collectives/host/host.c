@@ -163,7 +163,7 @@ static tutti_status queue(tt_call *calls, size_t n)
     j->n = n;
     memcpy(j->call, calls, n * sizeof *calls);
     count_pending(j, true);
-    status = ctx->dev_ops->stream_call(ctx->dev, calls[0].stream, run_job, j);
+    status = ctx->dev_ops->stream_call(ctx->dev, calls[0].stream, run_job, j, 0);
     if (status == TUTTI_OK)
         return TUTTI_OK;
     count_pending(j, false);

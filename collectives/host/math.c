@@ -7,7 +7,6 @@
 #include "comm/math.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -26,29 +25,15 @@ typedef struct task {
 
 static tutti_status run_task(void *arg)
 {
-    task *t = arg;
+    const task *t = arg;
 
     t->run(t);
-    free(t);
     return TUTTI_OK;
 }
 
-static tutti_status submit(tt_device *dev, const task *t, tutti_stream stream)
+static tutti_status submit(tt_device *dev, task *t, tutti_stream stream)
 {
-    task *copy;
-    tutti_status status;
-
-    if (stream.kind == TUTTI_STREAM_INLINE) {
-        TT_TRY(dev->ops->stream_check(dev, stream));
-        t->run(t);
-        return TUTTI_OK;
-    }
-    TT_TRY(tt_calloc(1, sizeof *copy, &copy));
-    *copy = *t;
-    status = dev->ops->stream_call(dev, stream, run_task, copy);
-    if (status != TUTTI_OK)
-        free(copy);
-    return status;
+    return dev->ops->stream_call(dev, stream, run_task, t, sizeof *t);
 }
 
 static tt_tree_node one_leaf[] = {{-1, -1, 0}};
@@ -73,7 +58,7 @@ static void run_add(const task *t)
 static tutti_status host_add(tt_device *dev, void *dst, const void *a, const void *b, size_t n,
                              tutti_dtype dtype, tutti_stream stream)
 {
-    const task t = {.run = run_add, .dst = dst, .a = a, .b = b, .n = n, .to = dtype};
+    task t = {.run = run_add, .dst = dst, .a = a, .b = b, .n = n, .to = dtype};
     return submit(dev, &t, stream);
 }
 
@@ -97,13 +82,13 @@ static void run_cast(const task *t)
 
 static tutti_status host_cast(tt_device *dev, const tt_math_cast *cast, tutti_stream stream)
 {
-    const task t = {.run = run_cast,
-                    .dst = cast->dst,
-                    .a = cast->src,
-                    .n = cast->n,
-                    .to = cast->to,
-                    .from = cast->from,
-                    .divisor = cast->divisor};
+    task t = {.run = run_cast,
+              .dst = cast->dst,
+              .a = cast->src,
+              .n = cast->n,
+              .to = cast->to,
+              .from = cast->from,
+              .divisor = cast->divisor};
     return submit(dev, &t, stream);
 }
 
@@ -138,7 +123,7 @@ static void run_squares(const task *t)
 static tutti_status host_squares(tt_device *dev, int64_t *sum, const void *x, size_t n,
                                  tutti_dtype dtype, tutti_stream stream)
 {
-    const task t = {.run = run_squares, .dst = sum, .a = x, .n = n, .from = dtype};
+    task t = {.run = run_squares, .dst = sum, .a = x, .n = n, .from = dtype};
     return submit(dev, &t, stream);
 }
 
@@ -156,7 +141,7 @@ static void run_exact_add(const task *t)
 static tutti_status host_exact_add(tt_device *dev, int64_t *sums, const float *x, size_t n,
                                    tutti_stream stream)
 {
-    const task t = {.run = run_exact_add, .dst = sums, .a = x, .n = n};
+    task t = {.run = run_exact_add, .dst = sums, .a = x, .n = n};
     return submit(dev, &t, stream);
 }
 
@@ -174,7 +159,7 @@ static void run_exact_get(const task *t)
 static tutti_status host_exact_get(tt_device *dev, float *x, const int64_t *sums, size_t n,
                                    double divisor, bool root, tutti_stream stream)
 {
-    const task t = {
+    task t = {
         .run = run_exact_get, .dst = x, .a = sums, .n = n, .real_divisor = divisor, .root = root};
     return submit(dev, &t, stream);
 }

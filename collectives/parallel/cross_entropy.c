@@ -95,11 +95,11 @@ static tutti_status queue(tutti_comm *comm, work *w, tutti_stream stream)
     const tt_device_ops *dev = comm->ctx->dev_ops;
     size_t rows = w->l.rows;
 
-    TT_TRY(dev->stream_call(comm->ctx->dev, stream, find_max, w));
+    TT_TRY(dev->stream_call(comm->ctx->dev, stream, find_max, w, 0));
     TT_TRY(tutti_all_reduce(comm, w->max, w->max, rows, TUTTI_FLOAT32, TUTTI_MAX, stream));
-    TT_TRY(dev->stream_call(comm->ctx->dev, stream, exponentiate, w));
+    TT_TRY(dev->stream_call(comm->ctx->dev, stream, exponentiate, w, 0));
     TT_TRY(tutti_all_reduce(comm, w->sums, w->sums, 3 * rows, TUTTI_FLOAT32, TUTTI_SUM, stream));
-    return dev->stream_call(comm->ctx->dev, stream, divide, w);
+    return dev->stream_call(comm->ctx->dev, stream, divide, w, 0);
 }
 
 tutti_status tutti_tp_cross_entropy(tutti_tp *tp, const tutti_tp_logits *l, float *loss,
@@ -131,7 +131,7 @@ tutti_status tutti_tp_cross_entropy(tutti_tp *tp, const tutti_tp_logits *l, floa
     w->sums = w->max + l->rows;
     status = queue(comm, w, stream);
     /* Behind all that was queued, whatever became of it. */
-    if (ctx->dev_ops->stream_call(ctx->dev, stream, let_go, w) != TUTTI_OK &&
+    if (ctx->dev_ops->stream_call(ctx->dev, stream, let_go, w, 0) != TUTTI_OK &&
         ctx->dev_ops->stream_sync(ctx->dev, stream) == TUTTI_OK)
         free(w);
     return status;

@@ -58,7 +58,7 @@ tutti_status tt_red_micros_compare(tutti_reducer *red)
         return TUTTI_OK;
     TT_TRY(known(red, red->micros, &mine));
     TT_TRY(tutti_all_gather(red->comm, &mine->n, red->told_micros, 1, TUTTI_INT32, red->stream));
-    return ops->stream_call(red->ctx->dev, red->stream, compare, red);
+    return ops->stream_call(red->ctx->dev, red->stream, compare, red, 0);
 }
 
 void tt_red_micros_free(tutti_reducer *red)

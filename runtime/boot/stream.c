@@ -2,10 +2,7 @@
 /* The public streams: argument checks and the device's slots. */
 #include "tutti/stream.h"
 
-#include <stdlib.h>
-
 #include "boot/context.h"
-#include "core/mem.h"
 #include "device/device.h"
 
 tutti_status tutti_stream_create(tutti_ctx *ctx, const char *name, int priority,
@@ -55,25 +52,17 @@ typedef struct user_call {
 
 static tutti_status run_user_call(void *arg)
 {
-    user_call *call = arg;
+    const user_call *call = arg;
 
     call->fn(call->arg);
-    free(call);
     return TUTTI_OK;
 }
 
 tutti_status tutti_stream_call(tutti_ctx *ctx, tutti_stream stream, tutti_stream_fn fn, void *arg)
 {
-    user_call *call;
-    tutti_status status;
+    user_call call = {fn, arg};
 
     if (ctx == NULL || fn == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_stream_call: %s is NULL", ctx == NULL ? "ctx" : "fn");
-    TT_TRY(tt_calloc(1, sizeof *call, &call));
-    call->fn = fn;
-    call->arg = arg;
-    status = ctx->dev_ops->stream_call(ctx->dev, stream, run_user_call, call);
-    if (status != TUTTI_OK)
-        free(call);
-    return status;
+    return ctx->dev_ops->stream_call(ctx->dev, stream, run_user_call, &call, sizeof call);
 }

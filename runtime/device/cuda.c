@@ -261,12 +261,14 @@ static tutti_status cuda_stream_sync(tt_device *base, tutti_stream stream)
     return tt_cuda_await_stream(tt_cuda_of(base), s);
 }
 
-static tutti_status cuda_stream_call(tt_device *base, tutti_stream stream, tt_work_fn fn, void *arg)
+static tutti_status cuda_stream_call(tt_device *base, tutti_stream stream, tt_work_fn fn, void *arg,
+                                     size_t bytes)
 {
     cudaStream_t s = NULL;
     (void)base;
     (void)fn;
     (void)arg;
+    (void)bytes;
     TT_TRY(tt_cuda_stream(stream, &s));
     return tt_fail(TUTTI_ERR_UNSUPPORTED, "CUDA streams run no host functions of tutti's: use "
                                           "cudaLaunchHostFunc");

@@ -62,8 +62,9 @@ typedef struct tt_device_ops {
                                  tutti_stream stream); /* ARG if it is no stream of this device */
     tutti_status (*stream_sync)(tt_device *dev, tutti_stream stream);
     /* Queues host work in stream order: never blocks on a real stream; inline runs it at once and
-     * returns its status. */
-    tutti_status (*stream_call)(tt_device *dev, tutti_stream stream, tt_work_fn fn, void *arg);
+     * returns its status. With bytes > 0 the work gets a copy of as many at arg (inline: arg). */
+    tutti_status (*stream_call)(tt_device *dev, tutti_stream stream, tt_work_fn fn, void *arg,
+                                size_t bytes);
 
     /* Events remember a point of a stream; an event never recorded counts as passed. Recording
      * again moves it. */

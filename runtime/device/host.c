@@ -16,6 +16,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/spare.h"
 #include "device/host_stream.h"
 
 enum { SLOT_BITS = 16, SLOT_MAX = 1 << SLOT_BITS };
@@ -25,6 +26,7 @@ typedef struct host_device {
     pthread_mutex_t lock; /* of the table */
     tt_host_stream **slot;
     size_t slots;
+    tt_spare *spare; /* for copies that work on streams takes along */
 } host_device;
 
 struct tt_event {
@@ -181,13 +183,32 @@ static tutti_status run_call(tt_host_stream *s, const tt_job *job)
     return job->from.fn(job->to);
 }
 
-static tutti_status host_stream_call(tt_device *base, tutti_stream stream, tt_work_fn fn, void *arg)
+static tutti_status run_call_copied(tt_host_stream *s, const tt_job *job)
 {
-    tt_job job = {.run = run_call, .from.fn = fn, .to = arg};
+    tutti_status status = run_call(s, job);
+
+    tt_spare_give(job->to);
+    return status;
+}
+
+static tutti_status host_stream_call(tt_device *base, tutti_stream stream, tt_work_fn fn, void *arg,
+                                     size_t bytes)
+{
+    tt_job job = {.run = bytes > 0 ? run_call_copied : run_call, .from.fn = fn, .to = arg};
     tt_host_stream *s = NULL;
+    tutti_status status;
 
     TT_TRY(resolve(base, stream, &s));
-    return s == NULL ? fn(arg) : tt_host_stream_push(s, &job, NULL);
+    if (s == NULL)
+        return fn(arg);
+    if (bytes > 0) {
+        TT_TRY(tt_spare_take(host_of(base)->spare, bytes, &job.to));
+        memcpy(job.to, arg, bytes);
+    }
+    status = tt_host_stream_push(s, &job, NULL);
+    if (status != TUTTI_OK && bytes > 0)
+        tt_spare_give(job.to);
+    return status;
 }
 
 /* Events. */
@@ -452,10 +473,16 @@ static tutti_status host_open(const tt_device_owner *owner, int local_rank, int 
                               tt_device **dev_out)
 {
     host_device *dev;
+    tutti_status status;
 
     (void)local_rank;
     (void)local_size;
     TT_TRY(tt_calloc(1, sizeof *dev, &dev));
+    status = tt_spare_create(&dev->spare);
+    if (status != TUTTI_OK) {
+        free(dev);
+        return status;
+    }
     dev->base.ops = &tt_device_host;
     dev->base.owner = *owner;
     pthread_mutex_init(&dev->lock, NULL);
@@ -497,6 +524,7 @@ static void host_close(tt_device *base)
         if (dev->slot[i] != NULL)
             finish_stream(dev, dev->slot[i]);
     free(dev->slot);
+    tt_spare_drop(dev->spare);
     pthread_mutex_destroy(&dev->lock);
     free(dev);
 }

@@ -131,10 +131,12 @@ static void work_keeps_its_order_while_the_ring_grows(void **state)
     for (int round = 0; round < 3; round++) { /* once with the ring's wrap at another place */
         n = 0;
         g.open = false;
-        assert_int_equal(ops->stream_call(dev, s, pass_gate, &g), TUTTI_OK);
+        assert_int_equal(ops->stream_call(dev, s, pass_gate, &g, 0), TUTTI_OK);
         for (int i = 0; i < N - round * 37; i++) {
-            entries[i] = (entry){log, &n, i};
-            assert_int_equal(ops->stream_call(dev, s, append, &entries[i]), TUTTI_OK);
+            entry *e = round == 0 ? &entries[i] : &entries[0]; /* the others are copied */
+            *e = (entry){log, &n, i};
+            assert_int_equal(ops->stream_call(dev, s, append, e, round == 0 ? 0 : sizeof *e),
+                             TUTTI_OK);
         }
         open_gate(&g);
         assert_int_equal(ops->stream_sync(dev, s), TUTTI_OK);
@@ -161,13 +163,13 @@ static void a_stream_waits_for_a_point_of_another(void **state)
     ops->event_query(dev, event, &there);
     assert_true(there); /* never recorded */
     assert_int_equal(ops->event_wait(dev, event, b), TUTTI_OK);
-    assert_int_equal(ops->stream_call(dev, a, pass_gate, &g), TUTTI_OK);
-    assert_int_equal(ops->stream_call(dev, a, append, &first), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, a, pass_gate, &g, 0), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, a, append, &first, 0), TUTTI_OK);
     assert_int_equal(ops->event_record(dev, event, a), TUTTI_OK);
-    assert_int_equal(ops->stream_call(dev, a, pass_gate, &later), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, a, pass_gate, &later, 0), TUTTI_OK);
     assert_int_equal(ops->event_wait(dev, event, b), TUTTI_OK);
     assert_int_equal(ops->event_wait(dev, event, a), TUTTI_OK); /* its own past */
-    assert_int_equal(ops->stream_call(dev, b, append, &second), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, b, append, &second, 0), TUTTI_OK);
     ops->event_query(dev, event, &there);
     assert_false(there);
     open_gate(&g);
@@ -194,13 +196,13 @@ static void recording_again_moves_an_event_but_not_its_waiters(void **state)
     entry first = {log, &n, 1}, second = {log, &n, 2};
 
     (void)state;
-    assert_int_equal(ops->stream_call(dev, slow, pass_gate, &g), TUTTI_OK);
-    assert_int_equal(ops->stream_call(dev, slow, append, &first), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, slow, pass_gate, &g, 0), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, slow, append, &first, 0), TUTTI_OK);
     assert_int_equal(ops->event_record(dev, event, slow), TUTTI_OK);
     assert_int_equal(ops->event_wait(dev, event, waits), TUTTI_OK);
     assert_int_equal(ops->event_record(dev, event, fast), TUTTI_OK);
     assert_int_equal(ops->event_wait(dev, event, no_stream), TUTTI_OK);
-    assert_int_equal(ops->stream_call(dev, waits, append, &second), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, waits, append, &second, 0), TUTTI_OK);
     ops->event_destroy(dev, event); /* before its first recording has passed */
     open_gate(&g);
     assert_int_equal(ops->stream_sync(dev, waits), TUTTI_OK);
@@ -223,7 +225,7 @@ static void events_tell_the_time(void **state)
     assert_int_equal(ops->event_elapsed(dev, from, to, &seconds), TUTTI_ERR_STATE);
     assert_int_equal(ops->event_record(dev, from, s), TUTTI_OK);
     assert_int_equal(ops->stream_sync(dev, s), TUTTI_OK);
-    assert_int_equal(ops->stream_call(dev, s, pass_gate, &g), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, s, pass_gate, &g, 0), TUTTI_OK);
     assert_int_equal(ops->event_record(dev, to, s), TUTTI_OK);
     assert_int_equal(ops->event_elapsed(dev, from, to, &seconds), TUTTI_ERR_STATE);
     assert_true(seconds == -1);
@@ -253,9 +255,9 @@ static void a_failure_sticks_and_reaches_streams_that_wait(void **state)
     int ran = 0, data = 7;
 
     (void)state;
-    assert_int_equal(ops->stream_call(dev, s, fail_work, letter_a), TUTTI_OK);
-    assert_int_equal(ops->stream_call(dev, s, fail_work, letter_b), TUTTI_OK);
-    assert_int_equal(ops->stream_call(dev, s, count_up, &ran), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, s, fail_work, letter_a, 0), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, s, fail_work, letter_b, 0), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, s, count_up, &ran, 0), TUTTI_OK);
     assert_int_equal(ops->zero(dev, &data, sizeof data, s), TUTTI_OK);
     assert_int_equal(ops->event_record(dev, event, s), TUTTI_OK);
     assert_int_equal(ops->event_wait(dev, event, other), TUTTI_OK);
@@ -284,7 +286,7 @@ static void sync_ends_when_the_owner_fails(void **state)
     gate g = GATE_INIT;
 
     (void)state;
-    assert_int_equal(ops->stream_call(dev, s, pass_gate, &g), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, s, pass_gate, &g, 0), TUTTI_OK);
     assert_int_equal(ops->event_record(dev, event, s), TUTTI_OK);
     atomic_store(&o.failed, TUTTI_ERR_REMOTE);
     assert_int_equal(ops->stream_sync(dev, s), TUTTI_ERR_REMOTE);
@@ -307,7 +309,7 @@ static tutti_status use_own_stream(void *arg)
     own *w = arg;
     tt_event *event;
     w->sync = ops->stream_sync(w->dev, w->stream);
-    w->call = ops->stream_call(w->dev, w->stream, count_up, &w->ran);
+    w->call = ops->stream_call(w->dev, w->stream, count_up, &w->ran, 0);
     ops->stream_destroy(w->dev, w->stream); /* logged, nothing happens */
     TT_TRY(ops->event_create(w->dev, false, &event));
     TT_TRY(ops->event_record(w->dev, event, w->stream));
@@ -323,7 +325,7 @@ static void a_worker_cannot_wait_for_its_own_stream(void **state)
     own w = {.dev = dev, .stream = new_stream(dev)};
 
     (void)state;
-    assert_int_equal(ops->stream_call(dev, w.stream, use_own_stream, &w), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, w.stream, use_own_stream, &w, 0), TUTTI_OK);
     assert_int_equal(ops->stream_sync(dev, w.stream), TUTTI_OK);
     assert_int_equal(ops->stream_sync(dev, w.stream), TUTTI_OK); /* what the work queued */
     assert_int_equal(w.sync, TUTTI_ERR_STATE);
@@ -353,7 +355,7 @@ static void strange_streams_are_refused(void **state)
         for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
             assert_int_equal(ops->stream_check(dev, strange[i]), TUTTI_ERR_ARG);
             assert_int_equal(ops->stream_sync(dev, strange[i]), TUTTI_ERR_ARG);
-            assert_int_equal(ops->stream_call(dev, strange[i], count_up, &ran), TUTTI_ERR_ARG);
+            assert_int_equal(ops->stream_call(dev, strange[i], count_up, &ran, 0), TUTTI_ERR_ARG);
         }
         new_stream(dev); /* takes the slot of the one that is gone */
     }
@@ -377,9 +379,9 @@ static void inline_work_is_done_in_the_call(void **state)
     bool there = false;
 
     (void)state;
-    assert_int_equal(ops->stream_call(dev, no_stream, count_up, &ran), TUTTI_OK);
+    assert_int_equal(ops->stream_call(dev, no_stream, count_up, &ran, 0), TUTTI_OK);
     assert_int_equal(ran, 1);
-    assert_int_equal(ops->stream_call(dev, no_stream, fail_work, letter_a), TUTTI_ERR_IO);
+    assert_int_equal(ops->stream_call(dev, no_stream, fail_work, letter_a, 0), TUTTI_ERR_IO);
     assert_int_equal(ops->stream_sync(dev, no_stream), TUTTI_OK);
     assert_int_equal(ops->copy(dev, to, from, sizeof from, no_stream), TUTTI_OK);
     assert_string_equal(to, "abcd");
@@ -430,13 +432,13 @@ static void destroy_finishes_the_work(void **state)
 
     (void)state;
     for (int i = 0; i < 100; i++)
-        assert_int_equal(ops->stream_call(dev, s, count_up, &ran), TUTTI_OK);
+        assert_int_equal(ops->stream_call(dev, s, count_up, &ran, 0), TUTTI_OK);
     assert_int_equal(ops->event_record(dev, event, s), TUTTI_OK);
     ops->stream_destroy(dev, s);
     assert_int_equal(ran, 100);
     assert_int_equal(ops->event_wait(dev, event, after), TUTTI_OK); /* outlives its stream */
     for (int i = 0; i < 100; i++)
-        assert_int_equal(ops->stream_call(dev, after, count_up, &ran), TUTTI_OK);
+        assert_int_equal(ops->stream_call(dev, after, count_up, &ran, 0), TUTTI_OK);
     ops->event_destroy(dev, event);
     ops->close(dev);
     assert_int_equal(ran, 200);
@@ -467,7 +469,7 @@ static void *run_chain(void *arg)
         int to = (int)tt_rand_below(&rng, 2);
         c->failed = ops->event_record(c->dev, event, s[at]) != TUTTI_OK ||
                     ops->event_wait(c->dev, event, s[to]) != TUTTI_OK ||
-                    ops->stream_call(c->dev, s[to], count_up, &c->steps) != TUTTI_OK;
+                    ops->stream_call(c->dev, s[to], count_up, &c->steps, 0) != TUTTI_OK;
         at = to;
     }
     c->failed = c->failed || ops->stream_sync(c->dev, s[at]) != TUTTI_OK || c->steps != ROUNDS;

@@ -125,6 +125,10 @@ static tutti_status unpack(tutti_reducer *red, const tt_red_bucket *bucket)
     size_t first = tt_red_sharded(red) ? (size_t)red->rank * bucket->shard : 0;
     size_t end = tt_red_sharded(red) ? first + bucket->shard : bucket->elements;
 
+    if (bucket->owned) { /* one piece of memory, to the end of its last member */
+        end = tt_min_size(end, bucket->runs[0].count);
+        return widen(red, from + first, (float *)bucket->runs[0].work + first, end - first);
+    }
     for (int i = 0; i < bucket->n; i++) {
         const tt_red_param *param = &red->params[bucket->ids[i]];
         size_t at = param->index > first ? param->index : first;

@@ -4,9 +4,11 @@
  *
  * A backward pass may call it from several threads, thousands of times in a step, so it takes no
  * lock and allocates nothing: a parameter's stamp is exchanged (which finds one that is ready
- * twice), its stream's source counts it, its bucket counts down. Only the thread that brings a
- * bucket to 0 takes the lock and issues, and with it every later bucket of the agreed order that
- * was waiting for it. The lock is also taken when a bucket meets a stream for the first time.
+ * twice), its stream's source counts it, its bucket counts down. The thread that brings a bucket to
+ * 0 takes the lock and issues, and with it every later bucket of the agreed order that was waiting
+ * for it; unless another thread is at that already, which is told and issues this one too. So no
+ * thread waits for the calls of another. The lock is also taken when a bucket meets a stream for
+ * the first time.
  *
  * The count down comes last and is sequentially consistent: who brings it to 0 sees all that the
  * others counted and recorded before.
@@ -79,17 +81,32 @@ static tutti_status check_stream(tutti_reducer *red, const int *ids, size_t n, t
     return TUTTI_OK;
 }
 
-static tutti_status issue_complete(tutti_reducer *red, int b)
+static tutti_status issue_next(tutti_reducer *red)
 {
     tutti_status status = TUTTI_OK;
 
     pthread_mutex_lock(&red->lock);
-    red->buckets[b].complete = true;
-    red->completed[red->ncompleted++] = b;
     while (status == TUTTI_OK && red->next < red->nbuckets &&
-           red->buckets[red->order[red->next]].complete)
+           atomic_load(&red->buckets[red->order[red->next]].complete))
         status = tt_red_issue(red, false);
     pthread_mutex_unlock(&red->lock);
+    return status;
+}
+
+static tutti_status complete(tutti_reducer *red, int b)
+{
+    tutti_status status = TUTTI_OK;
+    int seen;
+
+    red->completed[atomic_fetch_add(&red->ncompleted, 1)] = b;
+    atomic_store(&red->buckets[b].complete, true);
+    if (atomic_fetch_add(&red->told, 1) > 0)
+        return TUTTI_OK;
+    do {
+        seen = atomic_load(&red->told);
+        if (status == TUTTI_OK)
+            status = issue_next(red);
+    } while (atomic_fetch_sub(&red->told, seen) != seen);
     return status;
 }
 
@@ -106,7 +123,7 @@ static tutti_status count(tutti_reducer *red, int id, tutti_stream stream)
         return tt_ctx_fail(red->ctx, tt_fail_more(status, "reducer \"%s\": ready of \"%s\"",
                                                   red->name, red->params[id].name));
     if (atomic_fetch_sub(&bucket->pending, 1) == 1)
-        return issue_complete(red, b);
+        return complete(red, b);
     return TUTTI_OK;
 }
 

@@ -3,7 +3,7 @@
  * Inside of the reducer. Life: create -> add ... -> commit (plan.c, shard.c, commit.c) -> steps
  * (begin in begin.c, ready in ready.c, issue.c, wait and abandon in wait.c, gather in gather.c) ->
  * destroy. `lock` guards what a step changes, save what is atomic: `ready` takes it only when a
- * bucket is complete.
+ * bucket is complete and nobody else issues.
  */
 #ifndef TT_COLL_REDUCER_H
 #define TT_COLL_REDUCER_H
@@ -74,7 +74,7 @@ typedef struct tt_red_bucket {
     int nparam_runs;
     tt_event *gathered;
     _Atomic int pending; /* members not yet ready in this micro-step */
-    bool complete;
+    _Atomic bool complete;
     int issues; /* in this step */
     tt_red_sources sources;
     char label[48]; /* "reducer bucket 3" */
@@ -147,7 +147,9 @@ struct tutti_reducer {
     /* the order of issue */
     int *order; /* bucket to be issued k-th */
     bool learnt;
-    int *completed, ncompleted; /* buckets as they completed in this step */
+    int *completed; /* buckets as they completed in this step */
+    _Atomic int ncompleted;
+    _Atomic int told; /* completed buckets that whoever issues now has not looked at */
 
     /* the step in progress */
     bool in_step;

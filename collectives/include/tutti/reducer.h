@@ -196,8 +196,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_begin(tutti_reducer *red, i
 /*
  * The gradients ids[0 ... n-1] of this micro-step are final after the work now on `stream`. Call it
  * for every parameter in every micro-step, once. In the last micro-step a bucket is issued inside
- * the call that completes it (in the agreed order). Errors: ARG (no such id), STATE (ready twice:
- * named; outside begin and wait).
+ * the call that completes it, in the agreed order, or by another thread's call that issues at that
+ * moment: none waits for the other. Errors: ARG (no such id), STATE (ready twice: named; outside
+ * begin and wait).
  * Collective: logically, over comm. Blocks: no. Stream: behind `stream`. Threads: several at once,
  * see above. Graph-capture: allowed. After a failure: refused.
  */

@@ -1,78 +1,105 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# sh benchmarks/ckpt.sh [BUILD] [DIR] [MIB] [ROUNDS] ["1x1 2x100"]: checkpoints against parallel HDF5 (h5pcc, mpirun) and h5py, the same
-# tensors, each durable: data, file and folder synced. tutti checks every byte's checksum when it loads, the peers have none.
-# Each round runs all of them in turn; a ratio is the median over the rounds of peer's seconds / tutti's, so above 1 tutti
-# is faster. A peer that is not installed has no row. DIR (default .) decides which disk is measured; shapes are ranks x tensors.
+# sh benchmarks/ckpt.sh [BUILD] [DIR] [MIB] [ROUNDS] ["1x1 2x100"]
+#
+# One table: checkpoints of tutti, of parallel HDF5 (h5pcc, mpirun), of torch's distributed checkpoint (PYTHON names the
+# python3 that has torch) and of h5py; the same tensors, saved and loaded, each save durable: data, file and folder
+# synced. tutti compares every byte's checksum when it loads, the peers have none. Each round runs all of them in turn;
+# seconds are medians over the rounds, and x is the median of the rounds' peer's seconds / tutti's: above 1 tutti is
+# faster. A peer that is not installed, and h5py where there are several ranks, has a dash. DIR (default .) decides which
+# disk is measured; shapes are ranks x tensors.
 set -eu
-build=${1:-build}
-scratch=$(mktemp -d "${2:-.}/tutti-bench-ckpt.XXXXXX")
+here=$(cd "$(dirname "$0")" && pwd)
+build=$(cd "${1:-build}" && pwd)
+scratch=$(mktemp -d "$(cd "${2:-.}" && pwd)/tutti-bench-ckpt.XXXXXX")
 mib=${3:-256}
 rounds=${4:-9}
 shapes=${5:-1x1 1x1000 2x100}
-here=$(dirname "$0")
 trap 'rm -rf "$scratch"' EXIT
+export TUTTI_BACKEND=host # in host memory, as the peers
 root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 
 hdf5=
-source=$(cd "$here" && pwd)/ckpt_hdf5.c
-if command -v h5pcc >/dev/null && (cd "$scratch" && h5pcc -O2 -o ckpt_hdf5 "$source") 2>"$scratch/log"; then # leaves a .o
+if command -v h5pcc >/dev/null && (cd "$scratch" && h5pcc -O2 -o ckpt_hdf5 "$here/ckpt_hdf5.c") 2>"$scratch/log"; then # leaves a .o
     hdf5=$scratch/ckpt_hdf5
 else
     echo "no parallel HDF5: no h5pcc, or it failed" >&2
 fi
-python=
-for candidate in python3 /usr/bin/python3; do
-    [ -n "$python" ] || ! "$candidate" -c 'import h5py' 2>/dev/null || python=$candidate
-done
-[ -n "$python" ] || echo "no h5py" >&2
+with() { # MODULE: the first python3 that has it
+    for candidate in "${PYTHON:-python3}" python3 /usr/bin/python3; do
+        ! "$candidate" -c "import $1" 2>/dev/null || { echo "$candidate" && return; }
+    done
+    echo "no python3 with $1 (PYTHON names one)" >&2
+}
+h5py=$(with h5py)
+torch=$(with torch.distributed)
 
-tutti() { # ranks, tensors: seconds to save, to load from disk, from the page cache
-    "$build/bin/bench_ckpt" "$scratch/run" --mib "$mib" --ranks "$1" --tensors "$2" --rounds 1 --save --load --json |
-        sed -n 's/.*"tutti_s": \([0-9.]*\).*/\1/p' | tr '\n' ' '
+ranks_of() { # RANKS COMMAND...
+    ranks=$1
+    shift
+    # shellcheck disable=SC2086 # $root is an option or nothing
+    mpirun $root --oversubscribe --bind-to none -np "$ranks" "$@"
 }
 
-# The peer $1 with $2 ranks and $3 tensors, else as `tutti`.
-peer() {
+# WHO RANKS TENSORS: a line of seconds, to save, to load from disk, from the page cache.
+seconds() {
     mkdir "$scratch/peer"
-    # shellcheck disable=SC2086 # $root is an option or nothing
     case $1 in
-    hdf5) mpirun $root --oversubscribe -np "$2" "$hdf5" "$scratch/peer" "$mib" "$3" ;;
-    h5py) "$python" "$here/ckpt_h5py.py" "$scratch/peer" "$mib" "$3" ;;
+    tutti) ranks_of "$2" "$build/bin/tutti" bench ckpt "$scratch/run" --mib "$mib" --tensors "$3" --rounds 1 --save --load --json |
+        sed -n 's/.*"ours_s":\([0-9.]*\).*/\1/p' | tr '\n' ' ' && echo ;;
+    hdf5) ranks_of "$2" "$hdf5" "$scratch/peer" "$mib" "$3" ;;
+    torch) ranks_of "$2" "$torch" "$here/ckpt_torch.py" "$scratch/peer" "$mib" "$3" ;;
+    h5py) "$h5py" "$here/ckpt_h5py.py" "$scratch/peer" "$mib" "$3" ;;
     esac
     rm -rf "$scratch/peer"
 }
 
-# Medians of the rounds' seconds and ratios; lines: peer's three, then tutti's three.
-table() {
-    awk -v who="$1" -v ranks="$2" -v tensors="$3" '
+has() { # WHO RANKS
+    case $1 in
+    hdf5) [ -n "$hdf5" ] ;;
+    torch) [ -n "$torch" ] ;;
+    h5py) [ -n "$h5py" ] && [ "$2" = 1 ] ;;
+    esac
+}
+
+# Lines WHO SAVE DISK CACHE, those of a round behind its tutti.
+rows() { # SHAPE
+    awk -v shape="$1" '
         function median(v, n,   i, j, t) {
             for (i = 2; i <= n; i++)
                 for (j = i; j > 1 && v[j - 1] > v[j]; j--) { t = v[j]; v[j] = v[j - 1]; v[j - 1] = t }
             return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
         }
-        NF == 6 { n++; for (k = 1; k <= 3; k++) { p[k, n] = $k; t[k, n] = $(k + 3); r[k, n] = $k / $(k + 3) } }
+        function of(who, k, ratio,   i, v) {
+            for (i = 1; i <= n[who]; i++) v[i] = ratio ? s[who, i, k] / s["tutti", i, k] : s[who, i, k]
+            return median(v, n[who])
+        }
+        NF == 4 { n[$1]++; for (k = 1; k <= 3; k++) s[$1, n[$1], k] = $(k + 1) }
         END {
-            split("save,load from disk,load from cache", what, ",")
-            for (k = 1; k <= 3 && n > 0; k++) {
-                for (i = 1; i <= n; i++) { a[i] = p[k, i]; b[i] = t[k, i]; c[i] = r[k, i] }
-                printf "%-14s %5d %7d %-16s %9.3f %9.3f %7.2f\n", who, ranks, tensors, what[k], median(b, n), median(a, n), median(c, n)
+            split("save,load from disk,load from cache", what, ","); split("hdf5 torch h5py", peer, " ")
+            for (k = 1; k <= 3; k++) {
+                printf "%-8s %-16s %8.3f", shape, what[k], of("tutti", k, 0)
+                for (p = 1; p <= 3; p++)
+                    if (n[peer[p]] > 0) printf " %8.3f %6.2f", of(peer[p], k, 0), of(peer[p], k, 1)
+                    else printf " %8s %6s", "-", "-"
+                print ""
             }
-        }' "$4"
+        }' "$2"
 }
 
 printf '%d MiB, %d rounds, in %s\n' "$mib" "$rounds" "${2:-.}"
-printf '%-14s %5s %7s %-16s %9s %9s %7s\n' peer ranks tensors what 'tutti s' 'peer s' ratio
+printf '%-8s %-16s %8s %8s %6s %8s %6s %8s %6s\n' shape what 'tutti s' 'hdf5 s' x 'torch s' x 'h5py s' x
 for shape in $shapes; do
-    ranks=${shape%x*} tensors=${shape#*x}
     i=0
     while [ $i -lt "$rounds" ]; do
         i=$((i + 1))
-        mine=$(tutti "$ranks" "$tensors")
-        [ -z "$hdf5" ] || echo "$(peer hdf5 "$ranks" "$tensors") $mine" >>"$scratch/hdf5.$ranks.$tensors"
-        [ -z "$python" ] || [ "$ranks" != 1 ] || echo "$(peer h5py 1 "$tensors") $mine" >>"$scratch/h5py.$ranks.$tensors"
+        for who in tutti hdf5 torch h5py; do
+            if [ $who = tutti ] || has $who "${shape%x*}"; then
+                line=$(seconds $who "${shape%x*}" "${shape#*x}")
+                echo "$who $line" >>"$scratch/$shape"
+            fi
+        done
     done
-    [ -z "$hdf5" ] || table "parallel HDF5" "$ranks" "$tensors" "$scratch/hdf5.$ranks.$tensors"
-    [ -z "$python" ] || [ "$ranks" != 1 ] || table h5py 1 "$tensors" "$scratch/h5py.$ranks.$tensors"
+    rows "$shape" "$scratch/$shape"
 done

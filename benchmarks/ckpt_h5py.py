@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peer of bench_ckpt in one process: h5py, one dataset for each tensor, synced and renamed.
+"""The peer of `tutti bench ckpt` in one process: h5py, one dataset for each tensor, synced and renamed.
 
 usage: ckpt_h5py.py DIR MIB TENSORS   prints seconds: save, load from disk, load from page cache"""
 import os

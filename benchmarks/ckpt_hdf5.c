@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The peer of bench_ckpt: the same tensors in one file of parallel HDF5, as a careful program would
- * write it: one dataset for each tensor, of which every rank writes its row, collectively; no fill
- * values, aligned to pages, metadata written collectively. Durable: the file synced, renamed, its
- * directory synced. Nothing is checksummed. Prints seconds: save, load from disk, load from cache.
+ * The peer of `tutti bench ckpt`: the same tensors in one file of parallel HDF5, as a careful
+ * program would write it: one dataset for each tensor, of which every rank writes its row,
+ * collectively; no fill values, aligned to pages, metadata written collectively. Durable: the file
+ * synced, renamed, its directory synced. Nothing is checksummed. Prints seconds: save, load from
+ * disk, load from cache.
  *
  * usage: mpirun -np R ckpt_hdf5 DIR MIB TENSORS   (built by ckpt.sh with h5pcc)
  */
@@ -171,7 +172,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < bytes / sizeof(float); i++)
         p.data[i] = (float)(i * 2654435761u % 16777213u) + (float)p.rank;
     memset(p.copy, 1, bytes);
-    save(&p); /* as bench_ckpt, which measures from the second on */
+    save(&p); /* as tutti bench ckpt, which measures from the second on */
     double saved = save(&p), cold = load(&p, true), cached = load(&p, false);
     if (memcmp(p.data, p.copy, bytes) != 0)
         die("what was loaded differs");

@@ -2,6 +2,7 @@
 /* `tutti bench WHAT`: a collective, or one of the benchmarks with a name of their own. */
 #include <string.h>
 
+#include "ckpt.h"
 #include "synthetic.h"
 
 typedef struct part {
@@ -11,6 +12,8 @@ typedef struct part {
 } part;
 
 static const part parts[] = {
+    {"ckpt", bench_ckpt,
+     "checkpoints beside the raw disk: durable saves, loads, what a save stops"},
     {"overlap", bench_overlap,
      "how much of an all-reduce a computation beside it hides; MPI's too"},
     {"scaling", bench_scaling, "a made-up step, or a program, on 1, 2, 4 ... ranks"},

@@ -113,9 +113,27 @@ class Steps(unittest.TestCase):
             self.assertEqual(status, 0, err)
             self.assertEqual([json.loads(line)["throughput"] for line in out.splitlines()], [1, 1])
 
+    def test_checkpoints_beside_the_disk(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = os.path.join(folder, "run")
+            status, out, err = bench(2, "ckpt", run, "--mib", "1", "--tensors", "3", "--rounds", "2", "--json")
+            self.assertEqual(status, 0, err)
+            rows = [json.loads(line) for line in out.splitlines()]
+            self.assertEqual([row["what"] for row in rows], ["save", "load disk", "load cache", "stall"])
+            for row in rows:
+                self.assertEqual((row["ranks"], row["tensors"], row["rounds"], row["bytes"] % (2 * 3 * 4096)), (2, 3, 2, 0))
+                self.assertGreater(min(row["ours_s"], row["raw_s"], row["ratio"]), 0)
+            self.assertEqual(os.listdir(folder), [])
+            status, out, err = bench(0, "ckpt", run, "--mib", "1", "--rounds", "1", "--load")
+            self.assertEqual((status, [line.split()[:2] for line in out.splitlines()[2:]]), (0, [["load", "disk"], ["load", "cache"]]), err)
+            self.assertEqual(bench(0, "ckpt", folder)[0], 2)
+            self.assertTrue(os.path.isdir(folder))
+
     def test_bad_input(self):
         for args, code, said in ((["step", "--model", "vgg"], 2, "--model: 'vgg'"), (["step", "--ms", "-1"], 2, "--ms: '-1'"),
                                  (["step", "more"], 2, "what is 'more'"), (["overlap", "--bytes", "8"], 2, "at least 256"),
+                                 (["ckpt"], 2, "a folder"), (["ckpt", "/no/such/folder"], 1, "cannot make"),
+                                 (["ckpt", "a", "b"], 2, "what is 'b'"), (["ckpt", "a", "--mib", "0"], 2, "--mib: '0'"),
                                  (["scaling", "--steps", "0"], 2, "--steps: '0'"), (["step", "--ranks", "2"], 2, "1 rank came"),
                                  (["scaling", "--ranks", "1", "--", "sh", "-c", "exit 7"], 1, "failed on 1 ranks"),
                                  (["scaling", "--ranks", "1", "--", "true"], 1, "printed no number")):

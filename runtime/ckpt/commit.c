@@ -20,14 +20,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ckpt/saver.h"
+#include "ckpt/copy.h"
 #include "core/clock.h"
+#include "core/env.h"
 #include "core/log.h"
 
 /* Waiting ranks meet this often, so that a slow disk is no time-out. */
 enum { MEET_MIN_NS = 500000, MEET_MAX_NS = 200000000 };
 
 enum { DRAIN_TRIES = 5000, DRAIN_SLEEP_NS = 1000000 };
+enum { AT_FINALIZE = -2 }; /* the hook's step */
 
 static void close_fd(int *fd)
 {
@@ -50,6 +52,9 @@ tutti_status tt_saver_drop(tt_saver *s, tutti_status status)
     s->path = NULL;
     s->temp_name[0] = '\0';
     s->phase = TT_SAVE_NONE;
+    tt_copy_give_way(s, false);
+    tt_copy_discard(s->copy);
+    s->copy = NULL;
     tt_shard_report_free(&s->report);
     tt_blobs_free(&s->reports);
     tt_buf_free(&s->index);
@@ -176,6 +181,7 @@ static void end_committed(tt_saver *s)
                     s->path);
     s->last_durable = s->step;
     s->schedule.durable_s = 1e-9 * (double)(tt_now_ns() - s->schedule.began_ns);
+    tt_copy_offer(s);
     tt_saver_drop(s, TUTTI_OK); /* nothing is left to remove: it has another name now */
 }
 
@@ -187,6 +193,7 @@ static tutti_status next_phase(tt_saver *s)
     switch (s->phase) {
     case TT_SAVE_WRITING:
         status = gather_reports(s);
+        tt_copy_spare(s, &s->keep);
         start_phase(s, TT_SAVE_SEALING, status == TUTTI_OK && s->ctx->world.rank == 0,
                     tt_save_seal);
         break;
@@ -229,12 +236,36 @@ tutti_status tt_saver_progress(tt_saver *s, bool wait)
     return TUTTI_OK;
 }
 
+/* Copies are told of by themselves: here only a context that failed shows. */
+static tutti_status progress_copies(tt_saver *s, int64_t step)
+{
+    double wait_s;
+    if (step != AT_FINALIZE)
+        return tt_copy_progress(s);
+    tutti_status status = tt_env_get_seconds(TT_ENV_CKPT_COPY_WAIT, &wait_s);
+    TT_TRY(tt_agree(&s->ctx->world, "tutti_finalize", status));
+    return tt_copy_finish(s, wait_s, true);
+}
+
+static tutti_status progress_all(tt_saver *s, int64_t step)
+{
+    char text[TT_ERROR_TEXT_MAX];
+    tutti_status status = tt_saver_progress(s, step < 0);
+    snprintf(text, sizeof text, "%s", status == TUTTI_OK ? "" : tutti_last_error());
+    if (s->copier != NULL && tt_ctx_check(s->ctx) == TUTTI_OK) {
+        tutti_status copies = progress_copies(s, step);
+        if (status == TUTTI_OK)
+            return copies;
+    }
+    return status == TUTTI_OK ? TUTTI_OK : tt_fail_text(status, text);
+}
+
 static tutti_status hook(tutti_ctx *ctx, void *arg, int64_t step)
 {
     tt_saver *s = arg;
     if (step >= 0)
         tt_schedule_step(s, step);
-    tutti_status status = tt_saver_progress(s, step < 0);
+    tutti_status status = progress_all(s, step);
     if (s->merged && s->phase == TT_SAVE_NONE && step >= 0) {
         s->merged = false;
         tt_step_want_save(ctx);
@@ -267,6 +298,7 @@ static void saver_free(void *arg)
         tt_log_debug(TT_CKPT, "the save of step %lld ends with its context", (long long)s->step);
     tt_ckpt_discard(s->open);
     tt_saver_drop(s, TUTTI_OK);
+    tt_copy_free(s->copier);
     tt_schedule_end(s);
     tt_folder_lock_release(s->lock);
     if (drained(s))

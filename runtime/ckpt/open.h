@@ -10,6 +10,7 @@ struct tutti_ckpt_reader {
     tutti_ctx *ctx;
     tt_source src;
     tt_nodes *nodes; /* NULL: opened as one folder */
+    char path[]; /* of that folder, as the program named it */
 };
 
 #endif

@@ -17,6 +17,11 @@
 
 enum { PASS_BYTES = 64 << 20 };
 
+const char *tutti_ckpt_dir(const tutti_ckpt_reader *rd)
+{
+    return rd == NULL ? NULL : rd->path;
+}
+
 int64_t tutti_ckpt_step(const tutti_ckpt_reader *rd)
 {
     return rd == NULL ? -1 : rd->src.m.step;

@@ -40,6 +40,14 @@ static bool counts(int dir, int64_t step, const tt_retention *keep)
     return keep->whole == NULL ? tt_step_looks_whole(dir, step) : keep->whole(dir, step);
 }
 
+static bool spared(const tt_retention *keep, int64_t step)
+{
+    for (size_t i = 0; i < keep->nspare; i++)
+        if (keep->spare[i] == step)
+            return true;
+    return false;
+}
+
 /* Sorts out of the steps, newest first, those that stay; the number of those that go. */
 static size_t choose(int dir, int64_t step, const tt_retention *keep, int64_t *steps, size_t n)
 {
@@ -53,7 +61,7 @@ static size_t choose(int dir, int64_t step, const tt_retention *keep, int64_t *s
             whole++;
         else if (whole < keep->last)
             whole += counts(dir, s, keep);
-        else if (s != best && (keep->every == 0 || s % keep->every != 0))
+        else if (s != best && !spared(keep, s) && (keep->every == 0 || s % keep->every != 0))
             steps[gone++] = s;
     }
     return gone;

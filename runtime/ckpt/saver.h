@@ -63,7 +63,13 @@ typedef struct tt_retention {
     bool (*whole)(int dir, int64_t step);
     const int64_t *known; /* only these count; NULL: all */
     size_t nknown;
+    int64_t spare[2]; /* these stay: they are being copied */
+    size_t nspare;
 } tt_retention;
+
+/* The second tier; copy.h. */
+typedef struct tt_copier tt_copier;
+typedef struct tt_copy_job tt_copy_job;
 
 typedef struct tt_saver {
     tutti_ctx *ctx;
@@ -101,6 +107,9 @@ typedef struct tt_saver {
     tt_event *staged; /* passed when the copies have been made; NULL: inline */
     bool wait_staged;
     tt_shard_piece *piece; /* of a save that is waited for: the program's memory; else NULL */
+
+    tt_copier *copier; /* NULL: nothing was ever to be copied */
+    tt_copy_job *copy; /* of this save, once it is committed; NULL: none */
 
     tt_schedule schedule;
     tt_save_note *notes; /* of all ranks */

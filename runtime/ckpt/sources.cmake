@@ -4,6 +4,8 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/catalog.c
     ${CMAKE_CURRENT_LIST_DIR}/commit.c
     ${CMAKE_CURRENT_LIST_DIR}/convert.c
+    ${CMAKE_CURRENT_LIST_DIR}/copy.c
+    ${CMAKE_CURRENT_LIST_DIR}/copywork.c
     ${CMAKE_CURRENT_LIST_DIR}/dir.c
     ${CMAKE_CURRENT_LIST_DIR}/fetch.c
     ${CMAKE_CURRENT_LIST_DIR}/file.c

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/saver.h"
+#include "ckpt/copy.h"
 #include "core/clock.h"
 #include "core/log.h"
 
@@ -20,7 +20,8 @@
 typedef struct commit_note {
     tt_hash128 described; /* hash of this rank's description */
     uint64_t same; /* of its TUTTI_CKPT_SAME values, in any order */
-    int64_t keep_last, keep_every;
+    int64_t keep_last, keep_every, copy_keep_last, copy_keep_every;
+    uint64_t copy_to; /* hash of the name */
     uint32_t flags;
     uint32_t padding;
 } commit_note;
@@ -86,11 +87,17 @@ static tutti_status name_difference(tt_saver *s, const tutti_ckpt *ck)
     return status;
 }
 
+static bool same_options(const commit_note *a, const commit_note *b)
+{
+    return a->flags == b->flags && a->keep_last == b->keep_last && a->keep_every == b->keep_every &&
+           a->copy_keep_last == b->copy_keep_last && a->copy_keep_every == b->copy_keep_every &&
+           a->copy_to == b->copy_to;
+}
+
 static tutti_status check_notes(tt_saver *s, const tutti_ckpt *ck, const commit_note *all)
 {
     for (int r = 1; r < s->ctx->world.size; r++) {
-        if (all[r].flags != all[0].flags || all[r].keep_last != all[0].keep_last ||
-            all[r].keep_every != all[0].keep_every)
+        if (!same_options(&all[r], &all[0]))
             return tt_fail(TUTTI_ERR_ARG, "rank %d commits with other options than rank 0", r);
         if (all[r].same != all[0].same)
             return name_difference(s, ck);
@@ -152,6 +159,11 @@ static tutti_status agree_plan(tt_saver *s, const tutti_ckpt *ck, const tutti_ck
                             .same = same_hash(ck),
                             .keep_last = opts->keep_last,
                             .keep_every = opts->keep_every,
+                            .copy_keep_last = opts->copy_keep_last,
+                            .copy_keep_every = opts->copy_keep_every,
+                            .copy_to = opts->copy_to == NULL
+                                           ? 0
+                                           : tt_hash64(opts->copy_to, strlen(opts->copy_to), 1),
                             .flags = opts->flags};
         status = tt_all_gather_fixed(world, "tutti_ckpt_commit", &mine, sizeof mine, all);
     }
@@ -227,6 +239,7 @@ static tutti_status reserve_all(tt_saver *s, const tutti_ckpt *ck, tutti_stream 
                                 const tutti_ckpt_save_opts *opts)
 {
     TT_TRY(check_space(s));
+    TT_TRY(tt_copy_prepare(s, opts));
     return waited_for(s, stream, opts) ? point_pieces(s, ck) : reserve_stage(s, stream);
 }
 
@@ -244,6 +257,7 @@ static void start_writing(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream
     if (s->snapshot != TUTTI_OK) /* told to the others where the writers are asked */
         snprintf(s->snapshot_text, sizeof s->snapshot_text, "%s", tutti_last_error());
     s->phase = TT_SAVE_WRITING;
+    tt_copy_give_way(s, true);
 }
 
 static tutti_status commit_args(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream,
@@ -255,6 +269,11 @@ static tutti_status commit_args(tt_saver *s, const tutti_ckpt *ck, tutti_stream 
         (opts->mesh != NULL && !tt_mesh_ok(opts->mesh)))
         return tt_fail(TUTTI_ERR_ARG,
                        "size, flags, keep_last, keep_every or mesh of the options is wrong");
+    if (opts->copy_keep_last < -1 || opts->copy_keep_every < -1 ||
+        (opts->copy_to != NULL &&
+         (opts->copy_to[0] == '\0' || strcmp(opts->copy_to, s->path) == 0)))
+        return tt_fail(TUTTI_ERR_ARG,
+                       "copy_to, copy_keep_last or copy_keep_every of the options is wrong");
     if (ck->status != TUTTI_OK)
         return tt_fail_text(ck->status, ck->text);
     return s->ctx->dev_ops->stream_check(s->ctx->dev, stream);

@@ -68,6 +68,13 @@ tutti_status tt_worker_join(tt_worker *w)
     return w->status == TUTTI_OK ? TUTTI_OK : tt_fail_text(w->status, w->text);
 }
 
+void tt_worker_leave(tt_worker *w)
+{
+    if (w->running)
+        pthread_detach(w->thread);
+    w->running = false;
+}
+
 /* A page that is first touched inside the copy costs ten times the copy. */
 static void touch(char *base, size_t bytes)
 {

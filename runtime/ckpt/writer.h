@@ -27,6 +27,7 @@ tutti_status tt_worker_start(tt_worker *w, tutti_status (*fn)(void *arg), void *
 bool tt_worker_done(tt_worker *w, int64_t wait_ns); /* done, perhaps after waiting so long */
 /* Its status, its text as this thread's last error, also when asked again. */
 tutti_status tt_worker_join(tt_worker *w);
+void tt_worker_leave(tt_worker *w); /* never joins it: the thread goes on using *w */
 
 /* Host memory that grows, is touched when it does, and is used again by the next save. Where `dev`
  * has memory of its own it is page-locked, so that a copy from there runs beside the training. */

@@ -39,6 +39,8 @@ typedef enum tt_env_type {
       "piece in which plain memory is staged and nodes exchange data")                             \
     X(CKPT_BLOCK_BYTES, TT_ENV_BYTES, "4M", true,                                                  \
       "bytes covered by one checksum of a checkpoint file")                                        \
+    X(CKPT_COPY_WAIT, TT_ENV_SECONDS, "300", true,                                                 \
+      "seconds that tutti_finalize waits for a checkpoint to be copied into the second tier")      \
     X(CKPT_DIRECT, TT_ENV_BOOL, "1", false,                                                        \
       "0: checkpoints are written through the page cache, not past it (O_DIRECT)")                 \
     X(CKPT_LOCK, TT_ENV_WORD, "auto", true,                                                        \

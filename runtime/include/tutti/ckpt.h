@@ -64,10 +64,14 @@ typedef struct tutti_ckpt_save_opts {
     int64_t keep_every; /* with keep_last: also keep every checkpoint whose step this divides */
     const char *mesh; /* said by `tutti ckpt ls`: how the ranks divided the model, "dp4.tp2"; at
                          most 100 printable characters, rank 0's counts */
+    const char *copy_to; /* a second tier: another folder, seen by all ranks, into which the
+                            checkpoint is copied once it is committed; default NULL: none */
+    int copy_keep_last; /* in there; default 0: as keep_last, -1: keep all */
+    int64_t copy_keep_every; /* default 0: as keep_every, -1: none */
 } tutti_ckpt_save_opts;
 #define TUTTI_CKPT_SAVE_OPTS_INIT                                                                  \
     {                                                                                              \
-        sizeof(tutti_ckpt_save_opts), 0, 0, 0, NULL                                                \
+        sizeof(tutti_ckpt_save_opts), 0, 0, 0, NULL, NULL, 0, 0                                    \
     }
 
 /*
@@ -151,6 +155,59 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add_bytes(tutti_ckpt *ck, cons
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
                                                          const tutti_ckpt_save_opts *opts);
 
+/*
+ * The second tier. With copy_to in the options of a commit, every rank's writer reads the files
+ * that it wrote again after the commit, compares the checksum of every block, and writes them into
+ * copy_to, where they become one ordinary checkpoint by the protocol of a save, also of a
+ * node-local one: parts are put together. Copies are made beside the training, at low priority, and
+ * give way to saves. They advance in tutti_step, tutti_ckpt_wait and tutti_finalize.
+ *
+ * One copy is made at a time. Of the checkpoints that are finished meanwhile only the newest waits,
+ * the others are skipped; retention of the first tier spares what is being copied or waits. A copy
+ * that fails (NO_SPACE, IO, CORRUPT: the first tier has lost it, STATE: another job copies into
+ * that folder and TUTTI_CKPT_WAIT_LOCK was too short) is a warning and is told here; the save that
+ * it is of stays acknowledged, and the next checkpoint is copied again. TUTTI_CKPT_BEST tags the
+ * copy too, unless it was skipped.
+ *
+ * tutti_finalize waits up to TUTTI_CKPT_COPY_WAIT seconds for copies, then gives them up. After
+ * SIGTERM the save comes first and the copy takes what is left: killed on the way it leaves what
+ * the next copy removes.
+ */
+typedef struct tutti_ckpt_copy_info {
+    size_t size; /* sizeof(tutti_ckpt_copy_info) */
+    int64_t step; /* the newest that this context has copied; -1: none */
+    int64_t pending; /* being copied or, newer, waiting to be; -1: none */
+    int64_t copied, skipped, failed; /* checkpoints */
+    tutti_status status; /* of the copy that ended last */
+    double seconds; /* that it took, from the commit on */
+    char text[256]; /* why it failed, else "" */
+} tutti_ckpt_copy_info;
+#define TUTTI_CKPT_COPY_INFO_INIT                                                                  \
+    {                                                                                              \
+        sizeof(tutti_ckpt_copy_info), -1, -1, 0, 0, 0, TUTTI_OK, 0,                                \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
+    }
+
+/*
+ * How the second tier stands: the same on all ranks between two calls that advance it. Errors: ARG.
+ * Collective: no. Blocks: no. Stream: none. Threads: the one that called tutti_init. Graph-capture:
+ * allowed. After a failure: allowed.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_copy_state(tutti_ctx *ctx,
+                                                             tutti_ckpt_copy_info *info_out);
+
+/*
+ * tutti_ckpt_wait, and then until no copy is pending or `seconds` are over, by rank 0's clock (0:
+ * looks once). *info_out (may be NULL) says how it stands; a copy that failed or is not finished is
+ * no error here. Errors: ARG, and as tutti_ckpt_wait.
+ * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
+ * tutti_init. Graph-capture: refused. After a failure: returns it.
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_copy_wait(tutti_ctx *ctx, double seconds,
+                                                            tutti_ckpt_copy_info *info_out);
+
 /* When a checkpoint is due; begin with TUTTI_CKPT_SCHEDULE_OPTS_INIT. With nothing set: every 10
  * minutes. With several: whichever comes first. */
 typedef struct tutti_ckpt_schedule_opts {
@@ -219,10 +276,11 @@ typedef struct tutti_ckpt_open_opts {
     size_t size; /* sizeof(tutti_ckpt_open_opts) */
     uint32_t flags; /* TUTTI_CKPT_OPEN_... */
     int64_t before; /* with STEP_NEWEST: only steps below it; 0: all */
+    const char *copy; /* the second tier's folder, equal on all ranks; default NULL: none */
 } tutti_ckpt_open_opts;
 #define TUTTI_CKPT_OPEN_OPTS_INIT                                                                  \
     {                                                                                              \
-        sizeof(tutti_ckpt_open_opts), 0, 0                                                         \
+        sizeof(tutti_ckpt_open_opts), 0, 0, NULL                                                   \
     }
 
 /*
@@ -236,6 +294,11 @@ typedef struct tutti_ckpt_open_opts {
  * job, on whichever; one with a part missing is passed over like a damaged one, with the part and
  * its tensors named. What a rank reads and its node lacks comes from a node that has it, through a
  * file in dir that is gone when the reader is closed. It also opens what was saved into one folder.
+ *
+ * With `copy` the checkpoints of both folders are candidates: the newest first, at equal steps that
+ * in dir. One that is damaged, or dir as a whole where it is lost (missing, on all nodes or on
+ * some), is passed over for what the other has, with a loud message. The errors are dir's where
+ * neither has one. STRICT allows the same step's copy, but no older step.
  * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
  * tutti_init. Graph-capture: refused. After a failure: refused.
  */
@@ -251,6 +314,14 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_open_with(tutti_ctx *ctx, cons
  */
 TUTTI_API int64_t tutti_ckpt_step(const tutti_ckpt_reader *rd);
 TUTTI_API int tutti_ckpt_world(const tutti_ckpt_reader *rd);
+
+/*
+ * The folder that it was opened from: dir or the second tier's, as the program named it; NULL of
+ * NULL. Borrowed from rd.
+ * Collective: no. Blocks: no. Stream: none. Threads: any. Graph-capture: allowed. After a failure:
+ * allowed.
+ */
+TUTTI_API const char *tutti_ckpt_dir(const tutti_ckpt_reader *rd);
 
 /*
  * Name, dtype, ndim and shape of a stored tensor (info_out->name is borrowed from rd; extent is the

@@ -147,10 +147,15 @@ void tt_red_begin_micro(tutti_reducer *red, int micro)
 
 static tutti_status begin(tutti_reducer *red, int micro, int n, tutti_stream stream)
 {
+    tutti_status status;
+
     TT_TRY(check_begin(red, micro, n, stream));
     if (micro == 0) {
         TT_TRY(tt_red_meet(red, &n));
         TT_TRY(tt_red_begin_step(red, n, stream));
+        status = tt_red_micros_check(red); /* of earlier steps */
+        if (status != TUTTI_OK)
+            return tt_ctx_fail(red->ctx, status);
     } else if (tt_red_folds(red)) { /* gradients are zero again */
         TT_TRY(red->ctx->dev_ops->event_wait(red->ctx->dev, red->folded, stream));
     }

@@ -231,7 +231,6 @@ static tutti_status local_plan(tutti_reducer *red)
     TT_TRY(no_overlap(red));
     TT_TRY(tt_red_plan_buckets(red));
     TT_TRY(tt_calloc((size_t)red->ranks, sizeof *red->counts, &red->counts));
-    TT_TRY(tt_calloc((size_t)red->ranks, sizeof *red->told_micros, &red->told_micros));
     TT_TRY(tt_calloc((size_t)red->nbuckets, sizeof *red->order, &red->order));
     TT_TRY(tt_calloc((size_t)red->nbuckets, sizeof *red->completed, &red->completed));
     TT_TRY(tt_calloc(n, sizeof *red->hashes, &red->hashes));
@@ -247,6 +246,7 @@ static tutti_status local_plan(tutti_reducer *red)
         if (red->wire != 0 && red->buckets[b].dtype == TUTTI_FLOAT32 && bytes > red->staging_bytes)
             red->staging_bytes = bytes;
     }
+    TT_TRY(tt_red_micros_create(red));
     return make_events(red);
 }
 

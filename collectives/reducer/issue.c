@@ -13,9 +13,9 @@
  * then the event is recorded when the bucket completes, which waits for more than needed but never
  * for less.
  *
- * Then: sums over micro-steps (fold.c); before the first one, whether their number is the same on
- * all ranks (micros.c); the collective, an all-reduce or a reduce-scatter of each
- * run, or of a copy in the wire type; what remains of the division.
+ * Then: sums over micro-steps (fold.c), whose number is compared over the ranks before the first
+ * bucket or beside the last one (micros.c); the collective, an all-reduce or a reduce-scatter of
+ * each run, or of a copy in the wire type; what remains of the division.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -172,6 +172,7 @@ static tutti_status launch_scalars(tutti_reducer *red)
         TT_TRY(tutti_all_reduce(red->comm, red->scalar[i].values, red->scalar[i].values,
                                 red->scalar[i].n, TUTTI_FLOAT32, (tutti_op)red->scalar[i].op,
                                 red->stream));
+    TT_TRY(tt_red_micros_beside(red));
     return tt_red_means_launch(red);
 }
 
@@ -257,7 +258,10 @@ static tutti_status reduce(tutti_reducer *red, const tt_red_bucket *bucket, bool
     if (narrowed(red, bucket))
         TT_TRY(unpack(red, bucket));
     TT_TRY(divide(red, bucket));
-    return last ? tt_red_means_finish(red) : TUTTI_OK;
+    if (!last)
+        return TUTTI_OK;
+    TT_TRY(tt_red_micros_keep(red));
+    return tt_red_means_finish(red);
 }
 
 static tutti_status fill_bucket(tutti_reducer *red, const tt_red_bucket *bucket)
@@ -293,7 +297,7 @@ static tutti_status issue(tutti_reducer *red, tt_red_bucket *bucket, bool fill_n
     if (!tt_red_last_micro(red) && !red->dropping)
         return last ? ops->event_record(red->ctx->dev, red->folded, red->stream) : TUTTI_OK;
     if (at == 0)
-        TT_TRY(tt_red_micros_compare(red));
+        TT_TRY(tt_red_micros_ahead(red));
     times->order[at] = red->order[at];
     times->issued_s[at] = (double)(tt_now_ns() - red->begin_ns) * 1e-9;
     if (red->capture != 0)

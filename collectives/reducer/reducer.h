@@ -177,8 +177,7 @@ struct tutti_reducer {
     tt_red_figures figures; /* of the newest step that had passed when its times were reused */
     tt_red_figures *fresh; /* room to compute in */
 
-    tt_red_micros *known_micros;
-    int32_t *told_micros; /* by rank, of the step whose first bucket was reduced last */
+    tt_red_micros *micros_told; /* NULL: not compared */
 
     uint64_t *hashes; /* of parameters, and one per rank */
     uint64_t *rank_hashes;
@@ -266,8 +265,14 @@ tutti_status tt_red_fold(tutti_reducer *red, const tt_red_bucket *bucket);
 tutti_status tt_red_means_launch(tutti_reducer *red); /* in the last bucket's group */
 tutti_status tt_red_means_finish(tutti_reducer *red);
 
-/* micros.c: ahead of a step's first bucket: the ranks take equally many micro-steps. */
-tutti_status tt_red_micros_compare(tutti_reducer *red);
+/* micros.c: the ranks take equally many micro-steps. On the host that is compared ahead of a step's
+ * first bucket; else it is told beside the last one, in its group, kept behind it, and checked when
+ * the host next comes by. */
+tutti_status tt_red_micros_create(tutti_reducer *red);
+tutti_status tt_red_micros_ahead(tutti_reducer *red);
+tutti_status tt_red_micros_beside(tutti_reducer *red);
+tutti_status tt_red_micros_keep(tutti_reducer *red);
+tutti_status tt_red_micros_check(tutti_reducer *red);
 void tt_red_micros_free(tutti_reducer *red);
 
 /* scalar.c: STATE if this micro-step lacks the means that earlier ones had. */

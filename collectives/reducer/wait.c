@@ -130,6 +130,8 @@ tutti_status tt_red_end_step(tutti_reducer *red, tutti_stream stream)
         status = share_used(red);
     if (status == TUTTI_OK)
         status = hand_over(red, stream);
+    if (status == TUTTI_OK)
+        status = tt_red_micros_check(red);
     if (status != TUTTI_OK)
         return tt_ctx_fail(red->ctx, status);
     tt_red_times_now(red)->step = red->capture == 0 ? red->steps + 1 : 0;

@@ -241,10 +241,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_mean(tutti_reducer *red, fl
  * rank hangs: this call returns MISSING and names the parameters here, and tutti_step returns it on
  * all ranks. The first wait after commit (with TUTTI_CHECK=1 every wait) also compares what the
  * ranks did in the step (micro-steps, scalars) and agrees on the order of buckets: it blocks the
- * host until all ranks are there. Errors: STATE (not in the last micro-step), MISSING, MISMATCH,
- * TIMEOUT, REMOTE.
- * Collective: logically, over comm. Blocks: inline or first host, else no. Stream: `stream` waits.
- * Threads: one. Graph-capture: allowed. After a failure: returns it.
+ * host until all ranks are there. Ranks at different numbers of micro-steps are found in every
+ * step: on the host before a gradient is averaged, on GPUs by wait or begin once the step has
+ * passed there (not if it is captured). Errors: STATE (not in the last micro-step), MISSING,
+ * MISMATCH, TIMEOUT, REMOTE. Collective: logically, over comm. Blocks: inline or first host, else
+ * no. Stream: `stream` waits. Threads: one. Graph-capture: allowed. After a failure: returns it.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_wait(tutti_reducer *red, tutti_stream stream);
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "boot/circle.h"
 #include "comm/issue.h"
 #include "comm/layout.h"
 #include "core/clock.h"
@@ -126,6 +127,7 @@ tutti_status tt_comm_create(tutti_ctx *ctx, const tt_group *group, const tutti_c
         return status;
     }
     link_comm(ctx->upper, comm);
+    tt_circle_made(ctx, &comm->group);
     tt_log_debug(TT_COLL, "comm %s: rank %d of %d on %d nodes, over %s", comm->name,
                  comm->group.rank, comm->group.size, comm->layout.nodes, comm->ops->name);
     *comm_out = comm;

@@ -40,6 +40,7 @@ typedef struct tt_call {
     tutti_stream stream;
     uint64_t seq; /* this rank's number of the call on this communicator, from 0; sends and receives
                      are numbered apart */
+    uint32_t meeting; /* TUTTI_CHECK=1: number of a send or receive among those with its peer */
 } tt_call;
 void tt_call_text(const tt_call *call, char *buf,
                   size_t cap); /* "all_reduce of 25.0 MiB f32 on comm dp" */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/issue.h"
 
+#include "boot/circle.h"
 #include "comm/key.h"
 #include "core/mem.h"
 
@@ -31,6 +32,10 @@ static void number(tt_call *call)
 {
     uint64_t *next = tt_is_p2p(call->kind) ? &call->comm->next_p2p : &call->comm->next_seq;
     call->seq = (*next)++;
+    if (tt_is_p2p(call->kind))
+        call->meeting = tt_circle_come_next(
+            call->comm->ctx, call->kind == TT_SEND ? TT_SPOT_SEND : TT_SPOT_RECV,
+            &call->comm->group, call->comm->group.world[call->root]);
 }
 
 static tutti_status compare(const tt_call *call)

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "boot/circle.h"
 #include "core/hash.h"
 #include "core/mem.h"
 #include "core/spare.h"
@@ -164,10 +165,13 @@ tutti_status tt_key_compare(const tt_call *call)
 {
     tutti_comm *comm = call->comm;
     tt_key key = tt_key_of(call), first, other;
+    char text[160];
     tt_buf mine = {0};
     tt_blobs all = {0};
     tutti_status status;
 
+    tt_call_text(call, text, sizeof text);
+    const char *name_before = tt_stay_name(text);
     tt_buf_put(&mine, &key, sizeof key);
     if (call->recv_counts != NULL) {
         tt_buf_put(&mine, call->counts, sizeof(size_t) * (size_t)comm->group.size);
@@ -177,6 +181,7 @@ tutti_status tt_key_compare(const tt_call *call)
                                    tt_kind_name(call->kind))
                          : tt_all_gather_blobs(&comm->group, "comparing calls (TUTTI_CHECK)",
                                                mine.data, mine.size, &all);
+    (void)tt_stay_name(name_before);
     if (status != TUTTI_OK)
         goto free_mine;
     memcpy(&first, tt_blob(&all, 0), sizeof first);

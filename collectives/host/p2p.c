@@ -12,7 +12,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "boot/circle.h"
 #include "core/spare.h"
 
 typedef struct head {
@@ -137,11 +139,49 @@ static bool late_peer(void *arg, char *buf, size_t cap)
     return true;
 }
 
+/* Whom the transfers wait for (TUTTI_CHECK=1). */
+typedef struct awaited {
+    tt_stay stay;
+    char what[160];
+    int *world;
+    tt_spot spot[];
+} awaited;
+
+static awaited *await_peers(const tt_p2p *p2p)
+{
+    const tt_call *first = p2p->transfer[0].call;
+    tutti_ctx *ctx = first->comm->ctx;
+    awaited *w = NULL;
+    if (ctx->circles == NULL || first->stream.kind != TUTTI_STREAM_INLINE ||
+        tt_calloc(1, sizeof *w + p2p->n * (sizeof w->spot[0] + sizeof(int)), &w) != TUTTI_OK)
+        return NULL;
+    w->world = (int *)(w->spot + p2p->n);
+    for (size_t i = 0; i < p2p->n; i++) {
+        const tt_call *call = p2p->transfer[i].call;
+        const tt_group *group = &call->comm->group;
+        w->world[i] = group->world[call->root];
+        w->spot[i] = (tt_spot){call->kind == TT_SEND ? TT_SPOT_RECV : TT_SPOT_SEND, group->id,
+                               call->meeting, group->world[group->rank]};
+    }
+    tt_call_text(first, w->what, sizeof w->what);
+    w->stay = (tt_stay){.what = w->what,
+                        .world = w->world,
+                        .spot = w->spot,
+                        .n = (int)p2p->n,
+                        .each_its_own = true};
+    tt_stay_begin(ctx, &w->stay);
+    return w;
+}
+
 tutti_status tt_p2p_finish(tt_p2p *p2p)
 {
     if (p2p == NULL)
         return TUTTI_OK;
+    awaited *w = await_peers(p2p);
     tutti_status status = tt_link_wait_for(&p2p->run, all_done, late_peer, p2p);
+    if (w != NULL)
+        tt_stay_end(p2p->run.call->comm->ctx, &w->stay);
+    free(w);
     if (status == TUTTI_OK)
         tt_spare_give(p2p);
     else

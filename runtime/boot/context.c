@@ -100,6 +100,12 @@ static tutti_status settings(tutti_ctx *ctx)
     return TUTTI_OK;
 }
 
+static tutti_status start(tutti_ctx *ctx)
+{
+    TT_TRY(tt_circles_create(ctx));
+    return tt_progress_create(ctx);
+}
+
 /* The collective part: the ranks have met. */
 static tutti_status build(tutti_ctx *ctx, const tutti_init_opts *opts, tutti_status local)
 {
@@ -111,7 +117,7 @@ static tutti_status build(tutti_ctx *ctx, const tutti_init_opts *opts, tutti_sta
     TT_TRY(tt_places_find(ctx));
     TT_TRY(tt_agree(world, "tutti_init, settings", settings(ctx)));
     TT_TRY(tt_device_pick(ctx, opts->backend));
-    TT_TRY(tt_agree(world, "tutti_init, progress", tt_progress_create(ctx)));
+    TT_TRY(tt_agree(world, "tutti_init, progress", start(ctx)));
     TT_TRY(tt_agree(world, "tutti_init, exit handler", tt_exit_watch(ctx)));
     return tt_env_get_seconds(TT_ENV_TIMEOUT, &ctx->timeout_s);
 }
@@ -170,6 +176,7 @@ void tt_context_destroy(tutti_ctx *ctx)
     if (ctx->dev != NULL)
         ctx->dev_ops->close(ctx->dev);
     tt_progress_destroy(ctx);
+    tt_circles_destroy(ctx);
     tt_exit_unwatch(ctx);
     if (ctx->boot != NULL)
         ctx->boot->ops->destroy(ctx->boot, atomic_load(&ctx->failed) != 0);

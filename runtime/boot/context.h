@@ -37,6 +37,7 @@ typedef struct tt_progress
     tt_progress; /* progress.c: the progress thread, step agreement, watch channel */
 typedef struct tt_hooks tt_hooks; /* context.c */
 typedef struct tt_live tt_live; /* live.h */
+typedef struct tt_circles tt_circles; /* circle.h */
 
 struct tutti_ctx {
     tt_boot *boot;
@@ -67,6 +68,7 @@ struct tutti_ctx {
     _Atomic int64_t exchange_since_ns;
 
     tt_progress *progress;
+    tt_circles *circles; /* NULL: not in checked mode */
     tt_hooks *hooks;
     struct {
         pthread_mutex_t lock;

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "boot/circle.h"
 #include "boot/internal.h"
 #include "core/clock.h"
 
@@ -37,9 +38,8 @@ static tutti_status settle(tt_group *group, tutti_status status)
     return status;
 }
 
-static tutti_status wait_for(tt_group *group, tt_xchg *x)
+static tutti_status wait_until_done(tutti_ctx *ctx, tt_xchg *x)
 {
-    tutti_ctx *ctx = group->ctx;
     _Atomic uint32_t *bell = ctx->boot->bell;
     tt_wait wait;
     tt_wait_begin(&wait, &ctx->caller_patience);
@@ -53,6 +53,17 @@ static tutti_status wait_for(tt_group *group, tt_xchg *x)
         tt_ctx_poll(ctx);
         tt_wait_once(&wait, bell, seen);
     }
+}
+
+static tutti_status wait_for(tt_group *group, const char *what, uint32_t round, tt_xchg *x)
+{
+    const tt_spot spot = tt_spot_exchange(group, TT_CH_CONTROL, round);
+    tt_stay stay = {
+        .what = tt_stay_named(what), .world = group->world, .n = group->size, .spot = &spot};
+    tt_stay_begin(group->ctx, &stay);
+    tutti_status status = wait_until_done(group->ctx, x);
+    tt_stay_end(group->ctx, &stay);
+    return status;
 }
 
 /* A time-out also says where the late ranks were last seen. */
@@ -75,10 +86,11 @@ static tutti_status exchange(tt_group *group, const char *what, const void *mine
     if (group->size > 1)
         TT_TRY(tt_ctx_check_thread(group->ctx, what));
     tt_ctx_is_in(group->ctx, what);
+    const uint32_t round = group->round[TT_CH_CONTROL];
     tutti_status status =
         tt_xchg_start(group, TT_CH_CONTROL, what, mine, bytes, group->ctx->timeout_s, &x);
     if (status == TUTTI_OK)
-        status = wait_for(group, x);
+        status = wait_for(group, what, round, x);
     if (status != TUTTI_OK) {
         tt_xchg_cancel(x);
         status = end_failed(group->ctx, status);

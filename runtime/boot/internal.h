@@ -3,6 +3,7 @@
 #ifndef TT_BOOT_INTERNAL_H
 #define TT_BOOT_INTERNAL_H
 
+#include "boot/circle.h"
 #include "boot/context.h"
 
 /* environment.c: rank 0's TUTTI_* and NCCL_* variables to the ranks that lack them, then the parity
@@ -47,6 +48,20 @@ void tt_progress_kick(tutti_ctx *ctx); /* there is something to do */
  * append to a time-out: "; rank 5 (node-b, local rank 1) was in ...", "" when all are where this
  * one is. */
 void tt_progress_ask(tutti_ctx *ctx, char *buf, size_t cap);
+
+/* circle.c. A probe's way began at the stay `serial` of rank `from`; `spot` is what whoever gets it
+ * has to come to. */
+typedef struct tt_probe {
+    int32_t from, lowest; /* lowest rank on its way */
+    uint64_t serial, look;
+    uint32_t hops;
+    tt_spot spot;
+} tt_probe;
+tutti_status tt_circles_create(tutti_ctx *ctx);
+void tt_circles_destroy(tutti_ctx *ctx);
+void tt_circles_pass(tutti_ctx *ctx); /* in a pass of the progress part, as is take */
+void tt_circle_take(tutti_ctx *ctx, const tt_probe *probe, const char *text);
+void tt_progress_probe(tutti_ctx *ctx, int to, const tt_probe *probe, const char *text);
 
 /* step.c: the agreement of tutti_step. One exchange at a time, begun by the caller, advanced by
  * tt_step_advance under the progress lock. */

@@ -35,6 +35,7 @@ enum {
     QUIET = 2,
     ASK = 3,
     ANSWER = 4,
+    CIRCLE = 5,
     LATE_SHOWN = 4,
     SLEEP_MIN_NS = 50000,
     SLEEP_MAX_NS = 500000
@@ -45,6 +46,7 @@ typedef struct message {
     uint32_t kind;
     int32_t status;
     int64_t quiet_ns;
+    tt_probe probe;
     char text[TT_ERROR_TEXT_MAX];
 } message;
 
@@ -104,6 +106,8 @@ static void take(tutti_ctx *ctx, tt_progress *p, size_t bytes, int source)
         answer(ctx, p, source);
     else if (m->kind == ANSWER)
         take_answer(p, m, source);
+    else if (m->kind == CIRCLE)
+        tt_circle_take(ctx, &m->probe, m->text);
 }
 
 static tutti_status receive(tutti_ctx *ctx, tt_progress *p)
@@ -176,6 +180,17 @@ static void answer(tutti_ctx *ctx, tt_progress *p, int to)
     send_notice(ctx, p, notice, to);
 }
 
+void tt_progress_probe(tutti_ctx *ctx, int to, const tt_probe *probe, const char *text)
+{
+    tt_notice *notice = NULL;
+    if (make_notice(1, &notice) != TUTTI_OK)
+        return;
+    notice->message.kind = CIRCLE;
+    notice->message.probe = *probe;
+    snprintf(notice->message.text, sizeof notice->message.text, "%s", text);
+    send_notice(ctx, ctx->progress, notice, to);
+}
+
 static void ask_all(tutti_ctx *ctx, tt_progress *p)
 {
     tt_notice *notice = NULL;
@@ -245,6 +260,7 @@ static void pass(tutti_ctx *ctx, tt_progress *p)
         tell_failure(ctx, p);
         tell_quiet(ctx, p);
         ask_all(ctx, p);
+        tt_circles_pass(ctx);
         reap(ctx, p);
     }
     tt_step_advance(ctx, &p->step);

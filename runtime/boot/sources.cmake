@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/abort.c
+    ${CMAKE_CURRENT_LIST_DIR}/circle.c
     ${CMAKE_CURRENT_LIST_DIR}/context.c
     ${CMAKE_CURRENT_LIST_DIR}/device_pick.c
     ${CMAKE_CURRENT_LIST_DIR}/environment.c

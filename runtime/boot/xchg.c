@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "boot/circle.h"
 #include "boot/context.h"
 #include "core/clock.h"
 #include "core/hash.h"
@@ -473,6 +474,8 @@ tutti_status tt_xchg_start(tt_group *group, tt_channel ch, const char *what, con
     x->what = what;
     x->timeout_s = timeout_s;
     x->round = group->round[ch]++;
+    tt_spot spot = tt_spot_exchange(group, ch, x->round);
+    tt_circle_come(group->ctx, &spot);
     x->started_ns = tt_now_ns();
     put_record(x, mine, bytes);
     x->roll.last = -1;

@@ -5,9 +5,16 @@
  * Counts are in elements; any count is allowed, 0 included. Ranks issue the calls on a communicator
  * in the same order with the same count, dtype, op and root (v-variants: the same counts array).
  * Inside a node this is compared on every call, across nodes with TUTTI_CHECK=1; a difference is
- * TUTTI_ERR_MISMATCH on every rank and fails the context. Buffers may be registered (tutti_alloc,
- * tutti_register) or plain memory (slower); `in` and `out` are either equal as each call says (in
- * place) or do not overlap.
+ * TUTTI_ERR_MISMATCH on every rank and fails the context.
+ *
+ * Over all communicators: ranks that share two of them and call both from one thread do so in the
+ * same order. Different threads may be in different communicators at the same time, each used by
+ * one thread at a time. With TUTTI_CHECK=1 ranks that wait for each other in different
+ * communicators, or in sends and receives, are a MISMATCH too, after about half a second; a
+ * communicator is then taken to be called next by the thread that called it last.
+ *
+ * Buffers may be registered (tutti_alloc, tutti_register) or plain memory (slower); `in` and `out`
+ * are either equal as each call says (in place) or do not overlap.
  *
  * On a stream the call returns once the work is queued: buffers belong to the library until the
  * stream has passed it, and a failure shows in tutti_stream_sync, tutti_step and tutti_ctx_error.

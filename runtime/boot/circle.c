@@ -11,7 +11,7 @@
  * itself. Else it passes the probe on, to those that it waits for. A probe that comes back to the
  * very stay that sent it has gone round a circle, of which no member can ever go on. (Chandy,
  * Misra, Haas, "Distributed deadlock detection", 1983, for processes that wait for all of several.)
- * Of a circle's members the lowest rank reports, so that all ranks hear one text.
+ * Of a circle's members the lowest rank reports, so that a circle is told once.
  *
  * The thread that will come to a spot is taken to be the one that came there last; where none has,
  * the rank's only thread, if a single one has made all its calls. So a communicator may have a

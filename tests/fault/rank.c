@@ -84,6 +84,24 @@ static tutti_status mode_order(job *j)
     return all_reduce(j, 1000, TUTTI_FLOAT32, TUTTI_SUM);
 }
 
+/* Two communicators of all ranks, called in different orders. */
+static tutti_status mode_swapped(job *j)
+{
+    tutti_comm_opts opts = TUTTI_COMM_OPTS_INIT;
+    tutti_comm *first = NULL, *second = NULL;
+    tutti_status status;
+
+    opts.name = "first";
+    status = tutti_comm_split(j->world, 0, j->rank, &opts, &first);
+    opts.name = "second";
+    if (status == TUTTI_OK)
+        status = tutti_comm_split(j->world, 0, j->rank, &opts, &second);
+    for (int i = 0; i < 2 && status == TUTTI_OK; i++)
+        status = tutti_all_reduce(j->culprit == (i == 0) ? second : first, j->in, j->out, 1000,
+                                  TUTTI_FLOAT32, TUTTI_SUM, in_line);
+    return status;
+}
+
 static tutti_status mode_alloc_sizes(job *j)
 {
     void *memory;
@@ -192,6 +210,8 @@ static const mode modes[] = {
     {"order", mode_order},
     {"root", mode_root},
     {"segfault", mode_segfault},
+    {"swapped", mode_swapped},
+    {"swapped-funneled", mode_swapped},
     {"underscore-exit", mode_underscore_exit},
 };
 
@@ -238,6 +258,8 @@ static int run(const char *name, const char *rank, int size, size_t bytes)
 
     if (body == NULL)
         return 2;
+    if (strcmp(name, "swapped-funneled") == 0)
+        MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &(int){0});
     status = tutti_init(NULL, &j.ctx);
     if (status == TUTTI_OK) {
         here(rank);

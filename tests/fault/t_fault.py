@@ -99,6 +99,17 @@ class Differ(Fault):
                     self.assertRegex(text, self.PATTERNS[mode], ran.err)
 
 
+    def test_order_of_communicators(self):
+        jobs = {(mode, ranks): self.start(ranks, mode, env={"TUTTI_CHECK": "1", "TUTTI_TIMEOUT": "60"})
+                for mode in ("swapped", "swapped-funneled") for ranks in (2, 4)}
+        for (mode, ranks), ran in jobs.items():
+            with self.subTest(mode=mode, ranks=ranks):
+                said = self.failed(ran, ranks)
+                self.assertTrue(said, ran.err)
+                for text in said.values():
+                    self.assertRegex(text, r"calls in different orders: rank \d .*comm first.*comm second", ran.err)
+
+
 class Leave(Fault):
     """A rank that is gone without tutti_finalize."""
 

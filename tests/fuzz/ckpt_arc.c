@@ -78,7 +78,7 @@ const char *tt_fuzz_root(void)
 {
     if (root[0] != 0)
         return root;
-    (void)snprintf(root, sizeof root, "%s/tutti-fuzz-XXXXXX",
+    (void)snprintf(root, sizeof root, "%s/tt-fuzz-XXXXXX",
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     if (mkdtemp(root) == NULL)
         abort();

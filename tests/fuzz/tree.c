@@ -96,7 +96,7 @@ const char *tt_fuzz_tree(const char *text, size_t bytes)
     char line[4096], *tab;
 
     if (root[0] == 0) {
-        (void)snprintf(root, sizeof root, "%s/tutti-fuzz-XXXXXX",
+        (void)snprintf(root, sizeof root, "%s/tt-fuzz-XXXXXX",
                        access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
         if (mkdtemp(root) == NULL)
             abort();

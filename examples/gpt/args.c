@@ -50,8 +50,10 @@ static const option options[] = {
     {"--keep", OPTION_INT, offsetof(args, keep), 0, 1e6, 3, "newest checkpoints kept; 0: all"},
     {"--ckpt-node-local", OPTION_FLAG, offsetof(args, node_local), 0, 0, 0,
      "--ckpt is a folder of each node's own, which gets its part"},
+    {"--ckpt-copy", OPTION_STRING, offsetof(args, copy), 0, 0, 0,
+     "folder that all nodes see, into which finished checkpoints are copied"},
     {"--resume", OPTION_FLAG, offsetof(args, resume), 0, 0, 0,
-     "go on from the newest checkpoint in --ckpt, afresh if there is none"},
+     "go on from the newest checkpoint in --ckpt or --ckpt-copy, afresh if there is none"},
     {"--zero", OPTION_INT, offsetof(args, zero), 0, 1, 0,
      "1: each rank keeps and updates its part of AdamW's state (ZeRO-1)"},
     {"--device", OPTION_STRING, offsetof(args, device), 0, 0, 0,
@@ -201,6 +203,8 @@ static const char *check(const args *a)
         return "--resume needs --ckpt DIR";
     if (a->node_local && a->ckpt == NULL)
         return "--ckpt-node-local needs --ckpt DIR";
+    if (a->copy != NULL && a->ckpt == NULL)
+        return "--ckpt-copy needs --ckpt DIR";
     if (!is_type(a->precision) || !is_type(a->wire)) {
         const bool wire = is_type(a->precision);
 

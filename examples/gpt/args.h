@@ -16,6 +16,7 @@ typedef struct args {
     int64_t layers, width, heads, context;
     double lr;
     const char *ckpt; /* NULL: no checkpoints */
+    const char *copy; /* a second folder of them, NULL: none */
     const char *mesh; /* axes dp, pp, tp; NULL: data parallel */
     const char *device; /* "auto", "host" or "cuda" */
     const char *precision; /* of products: "f32", "bf16", "f16" */

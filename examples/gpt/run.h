@@ -69,6 +69,7 @@ int sample_text(run *r);
 int save_begin(run *r);
 /* Waits until what was handed over is on disk; *step_out gets the newest durable step or -1. */
 int save_finish(run *r, int64_t *step_out);
+int save_finish_copy(run *r); /* and into --ckpt-copy */
 /* With --resume loads the newest checkpoint into the run, if there is one; without, makes sure that
  * there is none. A run that begins saves its beginning: a folder that cannot be written shows now,
  * not after an hour. */

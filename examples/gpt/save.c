@@ -114,6 +114,7 @@ int save_begin(run *r)
     split_name(&r->split, mesh, sizeof mesh);
     opts.mesh = mesh;
     opts.keep_last = (int)r->options->keep;
+    opts.copy_to = r->options->copy;
     if (run_check(r, tutti_ckpt_commit(ck, r->stream, &opts)) != 0)
         return EXIT_FAILED;
     return status;
@@ -122,6 +123,27 @@ int save_begin(run *r)
 int save_finish(run *r, int64_t *step_out)
 {
     return run_check(r, tutti_ckpt_wait(r->ctx, step_out));
+}
+
+/* A run whose last copy could not be made has its checkpoint all the same: that is told, no more.
+ */
+int save_finish_copy(run *r)
+{
+    tutti_ckpt_copy_info info = TUTTI_CKPT_COPY_INFO_INIT;
+    int status;
+
+    if (r->options->copy == NULL)
+        return 0;
+    status = run_check(r, tutti_ckpt_copy_wait(r->ctx, -1, &info));
+    if (status != 0)
+        return status;
+    if (info.step >= 0)
+        report_say(&r->report, "checkpoint of step %lld is copied to %s", (long long)info.step,
+                   r->options->copy);
+    if (info.pending >= 0 || info.status != TUTTI_OK)
+        report_say(&r->report, "note: the newest checkpoint is not copied to %s: %s",
+                   r->options->copy, info.pending >= 0 ? "it takes too long" : info.text);
+    return 0;
 }
 
 /* One difference as "width 64 there, 128 here"; what is equal adds nothing. */
@@ -224,7 +246,7 @@ static int resume(run *r, tutti_ckpt_reader *rd)
         return status;
     r->step = tutti_ckpt_step(rd);
     report_say(&r->report, "resumed from step %lld in %s, written by %d rank%s", (long long)r->step,
-               r->options->ckpt, tutti_ckpt_world(rd), tutti_ckpt_world(rd) == 1 ? "" : "s");
+               tutti_ckpt_dir(rd), tutti_ckpt_world(rd), tutti_ckpt_world(rd) == 1 ? "" : "s");
     point_out(r, &there, &here);
     return 0;
 }
@@ -237,6 +259,7 @@ int start_from_checkpoints(run *r)
     int status;
 
     opts.flags = r->options->node_local ? TUTTI_CKPT_OPEN_NODE_LOCAL : 0;
+    opts.copy = r->options->copy;
     found = tutti_ckpt_open_with(r->ctx, r->options->ckpt, TUTTI_CKPT_STEP_NEWEST, &opts, &rd);
     if (found == TUTTI_ERR_NOT_FOUND) {
         if (r->options->resume)
@@ -249,8 +272,8 @@ int start_from_checkpoints(run *r)
     if (r->options->resume)
         status = resume(r, rd);
     else
-        status = run_agree(r, "the folder of --ckpt has checkpoints already: add --resume to go on "
-                              "from them, or name another folder");
+        status = run_agree(r, "the folder of --ckpt (or --ckpt-copy) has checkpoints already: add "
+                              "--resume to go on from them, or name another folder");
     tutti_ckpt_close(rd);
     return status;
 }

@@ -244,10 +244,12 @@ static int finish_saves(run *r)
     if (r->options->ckpt == NULL)
         return 0;
     status = save_finish(r, &durable);
-    report_lap(&r->report, PHASE_CHECKPOINT);
     if (status == 0 && durable >= 0)
         report_say(&r->report, "checkpoint of step %lld is in %s", (long long)durable,
                    r->options->ckpt);
+    if (status == 0)
+        status = save_finish_copy(r);
+    report_lap(&r->report, PHASE_CHECKPOINT);
     return status;
 }
 

@@ -22,7 +22,6 @@
 
 #include "ckpt/copy.h"
 #include "core/clock.h"
-#include "core/env.h"
 #include "core/log.h"
 
 /* Waiting ranks meet this often, so that a slow disk is no time-out. */
@@ -239,12 +238,7 @@ tutti_status tt_saver_progress(tt_saver *s, bool wait)
 /* Copies are told of by themselves: here only a context that failed shows. */
 static tutti_status progress_copies(tt_saver *s, int64_t step)
 {
-    double wait_s;
-    if (step != AT_FINALIZE)
-        return tt_copy_progress(s);
-    tutti_status status = tt_env_get_seconds(TT_ENV_CKPT_COPY_WAIT, &wait_s);
-    TT_TRY(tt_agree(&s->ctx->world, "tutti_finalize", status));
-    return tt_copy_finish(s, wait_s, true);
+    return step == AT_FINALIZE ? tt_copy_finish(s, -1, true) : tt_copy_progress(s);
 }
 
 static tutti_status progress_all(tt_saver *s, int64_t step)

@@ -29,6 +29,7 @@ static const char call[] = "copy of a checkpoint";
 enum { MEET_MIN_NS = 500000, MEET_MAX_NS = 200000000 };
 /* After a copy was given up: for its current system call. */
 #define LEAVE_NS INT64_C(10000000000)
+#define SECONDS_MAX 1e9
 
 typedef enum lateness { NOT_LATE, GIVE_UP, LEAVE } lateness;
 
@@ -301,12 +302,26 @@ static lateness how_late(int64_t end, bool last)
     return last && now < end + LEAVE_NS ? GIVE_UP : LEAVE;
 }
 
+static tutti_status limit_of(tt_copier *c, double *seconds_inout)
+{
+    double all;
+    if (*seconds_inout >= 0)
+        return TUTTI_OK;
+    TT_TRY(tt_env_get_seconds(TT_ENV_CKPT_COPY_WAIT, &all));
+    *seconds_inout = c->waited ? 0 : all;
+    c->waited = true;
+    return TUTTI_OK;
+}
+
 tutti_status tt_copy_finish(tt_saver *s, double seconds, bool last)
 {
     tt_copier *c = s->copier;
+    if (c == NULL)
+        return TUTTI_OK;
+    TT_TRY(tt_agree(&c->ctx->world, call, limit_of(c, &seconds)));
     int64_t end = tt_now_ns() + (int64_t)(seconds * 1e9), wait_ns = MEET_MIN_NS;
     lateness late = NOT_LATE;
-    while (c != NULL && c->phase != TT_COPY_NONE && late != LEAVE) {
+    while (c->phase != TT_COPY_NONE && late != LEAVE) {
         bool moved;
         TT_TRY(meet(c, wait_ns, how_late(end, last), &late, &moved));
         wait_ns = moved ? MEET_MIN_NS : wait_ns > MEET_MAX_NS / 2 ? MEET_MAX_NS : 2 * wait_ns;
@@ -383,8 +398,8 @@ tutti_status tutti_ckpt_copy_state(tutti_ctx *ctx, tutti_ckpt_copy_info *info_ou
 tutti_status tutti_ckpt_copy_wait(tutti_ctx *ctx, double seconds, tutti_ckpt_copy_info *info_out)
 {
     TT_TRY(info_args("tutti_ckpt_copy_wait", ctx, info_out));
-    if (!(seconds >= 0) || seconds > 1e9)
-        return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_copy_wait: the seconds are wrong");
+    if (!(seconds <= SECONDS_MAX))
+        return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_copy_wait: more than %g seconds", SECONDS_MAX);
     TT_TRY(tt_ctx_check(ctx));
     tt_saver *s = tt_ctx_hook_find(ctx, "ckpt");
     tutti_status status = tutti_ckpt_wait(ctx, NULL);

@@ -36,6 +36,7 @@ struct tt_copier {
     tt_copy_phase phase;
     tt_copy_job *job, *waiting; /* NULL: none */
     bool ending; /* nothing is begun any more */
+    bool waited; /* as long as a job waits at its end */
     tt_worker worker;
     tutti_status begun; /* of the worker's start */
     char begun_text[TT_ERROR_TEXT_MAX];
@@ -66,7 +67,8 @@ void tt_copy_spare(const tt_saver *s, tt_retention *keep); /* what is being copi
 void tt_copy_give_way(tt_saver *s, bool saving);
 /* Looks once, collective. */
 tutti_status tt_copy_progress(tt_saver *s);
-/* Until no copy is pending, at most so long; last: and then gives up what is. Collective. */
+/* Until no copy is pending, at most so long (below 0: as the environment says); last: and then
+ * gives up what is. Collective. */
 tutti_status tt_copy_finish(tt_saver *s, double seconds, bool last);
 void tt_copy_free(tt_copier *copier); /* takes NULL */
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -387,7 +388,12 @@ static void rot_does_not_spread(void **state)
 /* The job ends though the copy cannot be made. */
 static void ends_body(tt_rank *r)
 {
-    TT_EXPECT_OK(r, save(r, r->arg, 1));
+    const copy_job *job = r->arg;
+    tutti_ckpt_copy_info info = TUTTI_CKPT_COPY_INFO_INIT;
+    TT_EXPECT_OK(r, save(r, job, job->from));
+    if (job->opts.keep_last == 1) /* then the end of the job waits no more */
+        TT_EXPECT_OK(r, tutti_ckpt_copy_wait(r->ctx, -1, &info));
+    TT_EXPECT(r, info.copied == 0);
 }
 
 static void the_end_does_not_wait_for_ever(void **state)
@@ -398,12 +404,14 @@ static void the_end_does_not_wait_for_ever(void **state)
     tt_folder_lock *lock = hold(&outside);
     setenv("TUTTI_CKPT_COPY_WAIT", "0.1", 1);
     TT_ASSERT_RANKS(2, NULL, ends_body, &job);
+    job.from = 2, job.opts.keep_last = 1;
+    TT_ASSERT_RANKS(2, NULL, ends_body, &job);
     tt_folder_lock_release(lock);
     assert_int_equal(count_entries(copies, ""), 0);
     setenv("TUTTI_CKPT_COPY_WAIT", "120", 1);
-    job.from = job.to = 2;
-    TT_ASSERT_RANKS(2, NULL, ends_body, &job); /* which also waits */
-    load_copy(1, 1);
+    job.from = 3, job.opts.keep_last = 0;
+    TT_ASSERT_RANKS(2, NULL, ends_body, &job); /* which waits for it */
+    load_copy(1, 3);
 }
 
 static void wrong_body(tt_rank *r)
@@ -423,7 +431,7 @@ static void wrong_body(tt_rank *r)
     TT_EXPECT(r, info.step == -1 && info.failed == 0);
     info.size = 8;
     TT_EXPECT(r, tutti_ckpt_copy_state(r->ctx, &info) == TUTTI_ERR_ARG);
-    TT_EXPECT(r, tutti_ckpt_copy_wait(r->ctx, -1, NULL) == TUTTI_ERR_ARG);
+    TT_EXPECT(r, tutti_ckpt_copy_wait(r->ctx, NAN, NULL) == TUTTI_ERR_ARG);
     char alias[2 * PATH_CAP];
     snprintf(alias, sizeof alias, "%s/.", fast);
     job.opts.copy_keep_last = 0;

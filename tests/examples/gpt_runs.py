@@ -267,7 +267,8 @@ def stop_case(folder):
     steps = 400
     whole = run(2, "--steps", steps)
     for sig in (signal.SIGUSR1, signal.SIGTERM):
-        options = ["--steps", steps, "--ckpt", folder / sig.name, "--every", 1000]
+        copies = folder / f"{sig.name}.copies"
+        options = ["--steps", steps, "--ckpt", folder / sig.name, "--ckpt-copy", copies, "--every", 1000]
         with subprocess.Popen(command(2, *options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
             victims, out = ranks_of(job, 2), ""
             while not STEP.search(out):
@@ -280,8 +281,14 @@ def stop_case(folder):
         stopped = re.search(r"stopped after step (\d+)", out)
         check(stopped and int(stopped[1]) < steps, f"it did not stop early:\n{out[-2000:]}")
         check(f"checkpoint of step {stopped[1]} " in out, f"nothing was saved:\n{out[-2000:]}")
+        check(f"checkpoint of step {stopped[1]} is copied to {copies}" in out, f"not copied:\n{out[-2000:]}")
+        verify = subprocess.run([pathlib.Path(GPT).parent / "tutti", "ckpt", "verify", "--all", copies], check=False, capture_output=True)
+        check(verify.returncode == 0, f"copies are not whole: {verify}")
+        if sig == signal.SIGTERM:  # the first tier is lost
+            shutil.rmtree(folder / sig.name)
         rest = run(2, *options, "--resume")
-        check(f"resumed from step {stopped[1]} " in rest, f"not resumed from there:\n{rest[:2000]}")
+        check(f"resumed from step {stopped[1]} in {copies if sig == signal.SIGTERM else folder / sig.name}," in rest,
+              f"not resumed from there:\n{rest[:2000]}")
         check({**losses(out), **losses(rest)} == losses(whole), "losses differ from the whole run's")
         check(WEIGHTS.findall(rest) == WEIGHTS.findall(whole) != [], "weights differ from the whole run's")
     out = run(4, *options, "--resume", "--steps", steps + 5)  # another number of ranks, and a longer run

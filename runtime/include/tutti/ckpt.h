@@ -200,10 +200,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_copy_state(tutti_ctx *ctx,
 
 /*
  * tutti_ckpt_wait, and then until no copy is pending or `seconds` are over, by rank 0's clock (0:
- * looks once). *info_out (may be NULL) says how it stands; a copy that failed or is not finished is
- * no error here. Errors: ARG, and as tutti_ckpt_wait.
- * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
- * tutti_init. Graph-capture: refused. After a failure: returns it.
+ * looks once; below 0: TUTTI_CKPT_COPY_WAIT, and tutti_finalize waits no more). *info_out (may be
+ * NULL) says how it stands; a copy that failed or is not finished is no error here. Errors: ARG,
+ * and as tutti_ckpt_wait. Collective: yes, over the job. Blocks: host. Stream: none. Threads: the
+ * one that called tutti_init. Graph-capture: refused. After a failure: returns it.
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_copy_wait(tutti_ctx *ctx, double seconds,
                                                             tutti_ckpt_copy_info *info_out);

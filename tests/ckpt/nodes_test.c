@@ -14,28 +14,50 @@ static void end(tt_rank *r, nodes_job *job, tutti_status status)
         snprintf(job->text, sizeof job->text, "%s", tutti_last_error());
 }
 
+static const char *copy_dir(const nodes_job *job, char path[PATH_CAP])
+{
+    snprintf(path, PATH_CAP, "%s/%s", job->top, job->copy);
+    return job->copy == NULL ? NULL : path;
+}
+
+/* And, where there is a second tier, until it is there too. */
+static tutti_status wait_saved(tt_rank *r, nodes_job *job)
+{
+    tutti_ckpt_copy_info info = TUTTI_CKPT_COPY_INFO_INIT;
+    tutti_status status = tutti_ckpt_wait(r->ctx, &job->each_got[r->rank]);
+    if (status == TUTTI_OK && job->copy != NULL)
+        status = tutti_ckpt_copy_wait(r->ctx, 120, &info);
+    if (status == TUTTI_OK && info.pending != -1)
+        tt_say(r, "the copy does not end");
+    if (status == TUTTI_OK && info.status != TUTTI_OK)
+        tt_say(r, "the copy: %s", info.text);
+    return status;
+}
+
 static void save_body(tt_rank *r)
 {
     nodes_job *job = r->arg;
-    char path[PATH_CAP];
+    char path[PATH_CAP], copy[PATH_CAP];
     tutti_ckpt_begin_opts begin = TUTTI_CKPT_BEGIN_OPTS_INIT;
     tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
     begin.flags = TUTTI_CKPT_NODE_LOCAL;
     opts.keep_last = job->keep_last;
+    opts.copy_to = copy_dir(job, copy);
     tutti_status status =
         small_save_with(r, nodes_dir(job, r->rank, path), job->step, &begin, &opts);
     if (status == TUTTI_OK)
-        status = tutti_ckpt_wait(r->ctx, &job->each_got[r->rank]);
+        status = wait_saved(r, job);
     end(r, job, status);
 }
 
 static void load_body(tt_rank *r)
 {
     nodes_job *job = r->arg;
-    char path[PATH_CAP];
+    char path[PATH_CAP], copy[PATH_CAP];
     tutti_ckpt_reader *rd;
     tutti_ckpt_open_opts opts = TUTTI_CKPT_OPEN_OPTS_INIT;
     opts.flags = TUTTI_CKPT_OPEN_NODE_LOCAL;
+    opts.copy = copy_dir(job, copy);
     tutti_status status =
         tutti_ckpt_open_with(r->ctx, nodes_dir(job, r->rank, path), job->step, &opts, &rd);
     if (status == TUTTI_OK)

@@ -10,7 +10,7 @@ enum { NODE_RANKS = 8 };
 typedef struct nodes_job {
     const char *top, *nodes; /* "2x2" */
     const char *folders; /* one letter for each rank: "aabb" */
-    const char *copy; /* the second tier, NULL: none */
+    const char *copy; /* the second tier's folder below TOP, NULL: none */
     int64_t step; /* to save; to load, -1: the newest */
     int keep_last;
     int64_t got; /* loaded */

@@ -4,7 +4,8 @@
  * again, a tag); then, for each moment of it, states are made that a power cut there may leave: a
  * complete checkpoint no older than the last acknowledged one must be found, with its content, and
  * the next save must go well. With and without a file system that exchanges names. And of two nodes
- * with folders of their own, whose power fails at one time.
+ * with folders of their own, whose power fails at one time; and of these with a second tier, which
+ * must by itself hold what was told to be copied.
  */
 #include "nodes_test.h"
 
@@ -16,28 +17,43 @@
 
 #include "tt_crash.h"
 
-enum { RANKS = 2 };
+enum { RANKS = 2, COPIED = 1000 /* added to a step that is noted as copied */ };
 
 static bool node_local; /* the ranks save into a/ and b/ of the folder */
+static bool copying; /* and what is finished is copied into c/ */
+
+/* Every other copy is still under way while the next save is made. */
+static void note_copy(tt_rank *r, bool wait)
+{
+    tutti_ckpt_copy_info info = TUTTI_CKPT_COPY_INFO_INIT;
+    TT_EXPECT_OK(r, tutti_ckpt_copy_wait(r->ctx, wait ? 120 : 0, &info));
+    TT_EXPECT(r, info.failed == 0);
+    if (r->rank == 0 && info.step >= 0)
+        tt_fs_note(COPIED + info.step);
+}
 
 static void saves_body(tt_rank *r)
 {
     static const int64_t steps[] = {1, 2, 3, 3, 4, 4};
     tutti_ckpt_begin_opts begin = TUTTI_CKPT_BEGIN_OPTS_INIT;
-    char dir[PATH_CAP];
+    char dir[PATH_CAP], copies[PATH_CAP];
     snprintf(dir, sizeof dir, "%s%s", (const char *)r->arg,
              !node_local    ? ""
              : r->rank == 0 ? "/a"
                             : "/b");
+    snprintf(copies, sizeof copies, "%s/c", (const char *)r->arg);
     begin.flags = node_local ? TUTTI_CKPT_NODE_LOCAL : 0;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
         opts.keep_last = 2;
+        opts.copy_to = copying ? copies : NULL;
         opts.flags = i == 1 ? TUTTI_CKPT_BEST : 0;
         TT_EXPECT_OK(r, small_save_with(r, dir, steps[i], &begin, &opts));
         TT_EXPECT_OK(r, tutti_ckpt_wait(r->ctx, NULL));
         if (r->rank == 0)
             tt_fs_note(steps[i]);
+        if (copying)
+            note_copy(r, i % 2 == 0);
     }
 }
 
@@ -48,19 +64,20 @@ static const char *fate_name(tt_crash_fate fate)
                                     : "some survives";
 }
 
-/* What was acknowledged by then. */
-static int64_t acknowledged(const tt_fs_op *ops, size_t n)
+/* What was acknowledged by then, of saves or of copies. */
+static int64_t acknowledged(const tt_fs_op *ops, size_t n, bool copied)
 {
     int64_t last = -1;
     for (size_t i = 0; i < n; i++)
-        if (ops[i].kind == TT_FS_OP_NOTE)
-            last = ops[i].at;
+        if (ops[i].kind == TT_FS_OP_NOTE && (ops[i].at >= COPIED) == copied)
+            last = ops[i].at % COPIED;
     return last;
 }
 
 static const char *load(const char *dir, tutti_status *status, int64_t *got, char text[1024])
 {
     nodes_job job = {.top = dir, .nodes = "2x1", .folders = "ab", .step = -1};
+    job.copy = copying ? "c" : NULL;
     if (!node_local)
         return small_job_load(1, dir, -1, status, got, text);
     const char *report = nodes_load(&job);
@@ -70,11 +87,17 @@ static const char *load(const char *dir, tutti_status *status, int64_t *got, cha
     return report;
 }
 
+static int leftovers(const char *dir)
+{
+    return count_entries(dir, ".tmp-") + count_entries(dir, ".old-") + count_entries(dir, ".del-");
+}
+
 /* "" where it goes well and leaves nothing of those that did not. */
 static const char *save_again(const char *dir)
 {
     char part[PATH_CAP];
     nodes_job job = {.top = dir, .nodes = "2x1", .folders = "ab", .step = 9};
+    job.copy = copying ? "c" : NULL;
     if (!node_local) {
         const char *report = small_job_save(1, dir, 9);
         return report[0] == '\0' && count_entries(dir, ".tmp-") > 0 ? "leftovers" : report;
@@ -84,12 +107,29 @@ static const char *save_again(const char *dir)
         return "the next save fails";
     for (int r = 0; r < RANKS && report[0] == '\0'; r++) {
         nodes_dir(&job, r, part);
-        if (count_entries(part, ".tmp-") + count_entries(part, ".old-") +
-                count_entries(part, ".del-") >
-            0)
+        if (leftovers(part) > 0)
             return "leftovers";
     }
-    return report;
+    snprintf(part, sizeof part, "%s/c", dir);
+    return report[0] == '\0' && copying && leftovers(part) > 0 ? "leftovers of copies" : report;
+}
+
+/* "" or what is wrong with the second tier by itself. */
+static const char *check_copies(const tt_fs_op *ops, size_t n, const char *dir)
+{
+    static char text[2048];
+    char copies[PATH_CAP], why[1024] = "";
+    tutti_status status;
+    int64_t got = -1, last = acknowledged(ops, n, true);
+    snprintf(copies, sizeof copies, "%s/c", dir);
+    const char *report = small_job_load(1, copies, -1, &status, &got, why);
+    if (report[0] != '\0')
+        return report;
+    if (last < 0 || (status == TUTTI_OK && got >= last))
+        return "";
+    snprintf(text, sizeof text, "copies: step %lld after %lld: %s", (long long)got, (long long)last,
+             why);
+    return text;
 }
 
 static void check_state(const tt_fs_op *ops, size_t n, tt_crash_fate fate, uint64_t seed, bool save)
@@ -97,11 +137,15 @@ static void check_state(const tt_fs_op *ops, size_t n, tt_crash_fate fate, uint6
     char dir[PATH_CAP], text[1024] = "";
     tt_rng rng = {seed};
     tutti_status status;
-    int64_t got = -1, last = acknowledged(ops, n);
+    int64_t got = -1, last = acknowledged(ops, n, false);
     scratch_make(dir);
     tt_crash_make(ops, n, fate, &rng, dir);
     const char *report = load(dir, &status, &got, text);
     bool good = report[0] == '\0' && (status == TUTTI_OK ? got >= last : last < 0);
+    if (good && copying) {
+        report = check_copies(ops, n, dir);
+        good = report[0] == '\0';
+    }
     if (good && save) {
         report = save_again(dir);
         good = report[0] == '\0';
@@ -208,6 +252,22 @@ static void nodes_many(void **state)
     node_local = false;
 }
 
+static void copies(void **state)
+{
+    copying = true;
+    node_local = true;
+    (void)state;
+    crashes(41, 1);
+    copying = node_local = false;
+}
+
+static void copies_many(void **state)
+{
+    copying = true;
+    nodes_many(state);
+    copying = false;
+}
+
 /* A model that forgets nothing would prove nothing. */
 static void the_model_forgets(void **state)
 {
@@ -247,8 +307,9 @@ int main(int argc, char **argv)
 {
     setenv("TUTTI_LOG", "error", 0);
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_model_forgets), cmocka_unit_test(some),
-                                       cmocka_unit_test(nodes)};
-    const struct CMUnitTest longer[] = {cmocka_unit_test(nodes_many), cmocka_unit_test(many)};
+                                       cmocka_unit_test(nodes), cmocka_unit_test(copies)};
+    const struct CMUnitTest longer[] = {cmocka_unit_test(nodes_many), cmocka_unit_test(copies_many),
+                                        cmocka_unit_test(many)};
     if (argc > 1 && strcmp(argv[1], "long") == 0)
         return cmocka_run_group_tests(longer, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,8 @@
  * ranks (all of them die at once) and under mpirun. Afterwards there is a complete checkpoint, with
  * the content of its step, no older than the last one that the job was told is durable; and the
  * next job goes on from it and leaves nothing of its predecessors. Power cuts are t_crash.c's. Also
- * with ranks that are nodes with folders of their own, of which one may have committed.
+ * with ranks that are nodes with folders of their own, of which one may have committed; and with a
+ * second tier, killed in the middle of copies, which holds what was copied by itself.
  */
 #include "nodes_test.h"
 
@@ -28,6 +29,7 @@ static struct victim {
     uint64_t event;
     int rank; /* that counts */
     bool nodes; /* the ranks save into a/ and b/ of the folder */
+    bool copies; /* and every checkpoint is copied into c/ */
 } victim;
 
 static void beside(const char *name, int number, char path[PATH_CAP + 32])
@@ -85,15 +87,39 @@ static const char *folder(const tt_rank *r, char dir[PATH_CAP])
     return dir;
 }
 
+/* Of the second tier, NULL: there is none. */
+static const char *second_tier(char dir[PATH_CAP])
+{
+    snprintf(dir, PATH_CAP, "%s/c", victim.dir);
+    return victim.copies ? dir : NULL;
+}
+
+/* Every other one is still being copied while the next is saved. */
+static bool victim_copy(tt_rank *r, int64_t step)
+{
+    tutti_ckpt_copy_info info = TUTTI_CKPT_COPY_INFO_INIT;
+    if (!victim.copies)
+        return true;
+    if (tutti_ckpt_copy_wait(r->ctx, step % 2 == 0 ? 60 : 0, &info) != TUTTI_OK ||
+        info.failed > 0) {
+        tt_say(r, "copy of step %lld: %s %s", (long long)step, tutti_last_error(), info.text);
+        return false;
+    }
+    if (r->rank == 0 && info.step >= 0)
+        put_number("copied", -1, info.step, O_APPEND);
+    return true;
+}
+
 /* One save after the other; true: told to stop. */
 static bool victim_save(tt_rank *r, int64_t step)
 {
     tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
     tutti_ckpt_begin_opts begin = TUTTI_CKPT_BEGIN_OPTS_INIT;
-    char dir[PATH_CAP];
+    char dir[PATH_CAP], copies[PATH_CAP];
     uint32_t todo = 0;
     int64_t durable;
     opts.keep_last = KEEP;
+    opts.copy_to = second_tier(copies);
     begin.flags = victim.nodes ? TUTTI_CKPT_NODE_LOCAL : 0;
     if (small_save_with(r, folder(r, dir), step, &begin, &opts) != TUTTI_OK ||
         tutti_step(r->ctx, step, &todo) != TUTTI_OK ||
@@ -103,15 +129,16 @@ static bool victim_save(tt_rank *r, int64_t step)
     }
     if (r->rank == 0)
         put_number("ack", -1, durable, O_APPEND);
-    return todo != 0;
+    return !victim_copy(r, step) || todo != 0;
 }
 
 static void victim_body(tt_rank *r)
 {
     tutti_ckpt_reader *rd;
     tutti_ckpt_open_opts open = TUTTI_CKPT_OPEN_OPTS_INIT;
-    char dir[PATH_CAP];
+    char dir[PATH_CAP], copies[PATH_CAP];
     int64_t step = 0;
+    open.copy = second_tier(copies);
     open.flags = victim.nodes ? TUTTI_CKPT_OPEN_NODE_LOCAL : 0;
     tutti_status status = tutti_ckpt_open_with(r->ctx, folder(r, dir), -1, &open, &rd);
     if (status == TUTTI_OK) {
@@ -132,7 +159,8 @@ static void begin_counting(void)
     tt_fs_begin(&plan);
 }
 
-/* argv: victim DIR HOW EVENT RANK NODES; RANK -1: ranks are threads. */
+/* argv: victim DIR HOW EVENT RANK TIERS; RANK -1: ranks are threads. TIERS: 0 one folder, 1 nodes',
+ * 2 these and copies. */
 static int victim_main(char **argv)
 {
     snprintf(victim.dir, sizeof victim.dir, "%s", argv[2]);
@@ -140,6 +168,7 @@ static int victim_main(char **argv)
     victim.event = strtoull(argv[4], NULL, 10);
     victim.rank = atoi(argv[5]);
     victim.nodes = atoi(argv[6]) != 0;
+    victim.copies = atoi(argv[6]) == 2;
     if (victim.rank < 0) {
         begin_counting();
         const char *report = tt_ranks_run(RANKS, victim.nodes ? "2x1" : NULL, victim_body, NULL);
@@ -209,7 +238,7 @@ static void run_victim(const char *how, uint64_t event, int rank)
     exe[n] = '\0';
     snprintf(command, sizeof command, "exec %s '%s' victim '%s' %s %llu %d %d >'%s.out' 2>&1",
              rank < 0 ? "" : getenv("TT_MPIRUN"), exe, victim.dir, how, (unsigned long long)event,
-             rank, victim.nodes, victim.dir);
+             rank, victim.nodes + victim.copies, victim.dir);
     for (int r = 0; r < RANKS; r++)
         forget("pid", r);
     forget("stopped", -1);
@@ -231,6 +260,7 @@ static const char *load(int ranks, tutti_status *status, int64_t *got, char text
     if (!victim.nodes)
         return small_job_load(ranks, victim.dir, -1, status, got, text);
     job.folders = places[ranks == 2 ? 1 : 2];
+    job.copy = victim.copies ? "c" : NULL;
     const char *report = nodes_load(&job);
     *status = job.status;
     *got = job.got;
@@ -240,23 +270,40 @@ static const char *load(int ranks, tutti_status *status, int64_t *got, char text
 
 static int leftovers(const char *prefix)
 {
-    char a[PATH_CAP + 8], b[PATH_CAP + 8];
-    snprintf(a, sizeof a, "%s/a", victim.dir);
-    snprintf(b, sizeof b, "%s/b", victim.dir);
+    static const char *const places[] = {"a", "b", "c"};
+    char dir[PATH_CAP + 8];
+    int n = 0;
     if (!victim.nodes)
         return count_entries(victim.dir, prefix);
-    return access(a, F_OK) != 0 || access(b, F_OK) != 0
-               ? 0
-               : count_entries(a, prefix) + count_entries(b, prefix);
+    for (int i = 0; i < 3; i++) {
+        snprintf(dir, sizeof dir, "%s/%s", victim.dir, places[i]);
+        n += access(dir, F_OK) == 0 ? count_entries(dir, prefix) : 0;
+    }
+    return n;
 }
 
 static const char *save(int64_t step)
 {
     nodes_job job = {.top = victim.dir, .nodes = "2x1", .folders = "ab", .step = step};
+    job.copy = victim.copies ? "c" : NULL;
     if (!victim.nodes)
         return small_job_save(2, victim.dir, step);
     const char *report = nodes_save(&job);
     return report[0] == '\0' && job.status != TUTTI_OK ? "the next save fails" : report;
+}
+
+/* The second tier alone, as if the nodes were gone. */
+static void check_copies(int i, const char *how, uint64_t event)
+{
+    tutti_status status;
+    int64_t got = -1, copied = get_number("copied", -1, -1);
+    char copies[PATH_CAP], text[1024] = "";
+    if (second_tier(copies) == NULL || copied < 0)
+        return;
+    const char *report = small_job_load(1 + i % 3, copies, -1, &status, &got, text);
+    if (report[0] != '\0' || status != TUTTI_OK || got < copied)
+        fail_msg("kill %d (%s at event %llu): step %lld is copied, of %lld: %s %s", i, how,
+                 (unsigned long long)event, (long long)got, (long long)copied, report, text);
 }
 
 static void check(int i, const char *how, uint64_t event, int64_t *acknowledged)
@@ -271,15 +318,18 @@ static void check(int i, const char *how, uint64_t event, int64_t *acknowledged)
         (status == TUTTI_OK && got < *acknowledged))
         fail_msg("kill %d (%s at event %llu): got step %lld after %lld was durable: %s %s", i, how,
                  (unsigned long long)event, (long long)got, (long long)*acknowledged, report, text);
-    assert_in_range(leftovers(""), 0, victim.nodes ? 2 * (KEEP + 5) : KEEP + 4);
+    check_copies(i, how, event);
+    assert_in_range(leftovers(""), 0, (1 + victim.nodes + victim.copies) * (KEEP + 5));
 }
 
-static void killed(int times, bool mpi, bool nodes, uint64_t seed)
+/* tiers: as in a victim's arguments. */
+static void killed(int times, bool mpi, int tiers, uint64_t seed)
 {
     static const char *const hows[] = {"kill", "stop", "all", "mpirun", "term"};
     tt_rng rng = {seed};
     int64_t acknowledged = -1, unfinished = 0;
-    victim.nodes = nodes;
+    victim.nodes = tiers > 0;
+    victim.copies = tiers > 1;
     scratch_make_on_disk(victim.dir);
     run_victim("kill", 0, mpi ? 0 : -1);
     uint64_t events = (uint64_t)get_number("events", -1, 0);
@@ -295,8 +345,8 @@ static void killed(int times, bool mpi, bool nodes, uint64_t seed)
                   (unsigned long long)events, (long long)unfinished, (long long)acknowledged);
     assert_string_equal(save(acknowledged + 10), "");
     assert_int_equal(leftovers("."), 0);
-    static const char *const files[] = {"ack", "events", "out", "stopped"};
-    for (int i = 0; i < 4; i++)
+    static const char *const files[] = {"ack", "copied", "events", "out", "stopped"};
+    for (int i = 0; i < 5; i++)
         forget(files[i], -1);
     for (int r = 0; r < RANKS; r++)
         forget("pid", r);
@@ -306,7 +356,8 @@ static void killed(int times, bool mpi, bool nodes, uint64_t seed)
 static void threads_killed(void **state)
 {
     (void)state;
-    killed(15, false, false, 11);
+    killed(15, false, 0, 11);
+    killed(6, false, 2, 41);
 }
 
 static void ranks_killed(void **state)
@@ -314,15 +365,16 @@ static void ranks_killed(void **state)
     (void)state;
     if (getenv("TT_MPIRUN") == NULL)
         skip();
-    killed(5, true, false, 21);
-    killed(4, true, true, 31);
+    killed(5, true, 0, 21);
+    killed(4, true, 1, 31);
 }
 
 static void threads_killed_often(void **state)
 {
     (void)state;
-    killed(300, false, false, 12);
-    killed(100, false, true, 32);
+    killed(300, false, 0, 12);
+    killed(100, false, 1, 32);
+    killed(200, false, 2, 42);
 }
 
 static void ranks_killed_often(void **state)
@@ -330,8 +382,9 @@ static void ranks_killed_often(void **state)
     (void)state;
     if (getenv("TT_MPIRUN") == NULL)
         skip();
-    killed(100, true, false, 22);
-    killed(100, true, true, 33);
+    killed(100, true, 0, 22);
+    killed(100, true, 1, 33);
+    killed(50, true, 2, 43);
 }
 
 int main(int argc, char **argv)

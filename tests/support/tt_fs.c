@@ -406,3 +406,8 @@ int mkdirat(int dir, const char *name, mode_t mode)
     }
     return leave(result);
 }
+
+int mkdir(const char *name, mode_t mode)
+{
+    return mkdirat(AT_FDCWD, name, mode);
+}

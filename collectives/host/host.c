@@ -71,7 +71,7 @@ static tutti_status run_kind(tt_run *run)
         return run->host->nodes == 1 ? tt_host_sum(run) : tt_host_reduce(run);
     case TT_ALL_GATHER:
     case TT_BROADCAST:
-        return tt_host_spread(run);
+        return tt_lead_fits(run) ? tt_host_lead(run) : tt_host_spread(run);
     default:
         return tt_host_pairs(run);
     }
@@ -235,7 +235,7 @@ static tutti_status prepare(tt_host *host)
     TT_TRY(tt_calloc(size + 1, sizeof *host->operand, &host->operand)); /* two at least */
     TT_TRY(tt_calloc(2 * (size + 1), sizeof *host->offset, &host->offset));
     TT_TRY(tt_calloc((size_t)host->nodes + 1, sizeof *host->at, &host->at));
-    TT_TRY(tt_calloc(size, sizeof *host->seat, &host->seat));
+    TT_TRY(tt_calloc(2 * size, sizeof *host->seat, &host->seat));
     TT_TRY(tt_tree_balanced(0, 2, &host->pair));
     return tt_order_create(&comm->layout, host->node, reproducible, &host->order);
 }

@@ -17,6 +17,8 @@
  *   reduce_plan.c  ... its plan
  *   route.c    ... who sends what to whom
  *   spread.c   all_gather, broadcast: data that all ranks get
+ *   fan.c      ... the trees that blocks take between nodes
+ *   lead.c     small all_gathers over several nodes
  *   pairs.c    gather, scatter, all_to_all: data from one rank for another
  *   p2p.c      send, recv
  */
@@ -200,6 +202,11 @@ tutti_status tt_host_sum(tt_run *run);
 tutti_status tt_host_reduce(tt_run *run);
 tutti_status tt_host_spread(tt_run *run);
 tutti_status tt_host_pairs(tt_run *run);
+
+/* lead.c: whether a call is one for the leaders alone (then host->offset is in bytes, and stays so
+ * for it); carries it out. */
+bool tt_lead_fits(tt_run *run);
+tutti_status tt_host_lead(tt_run *run);
 
 bool tt_host_quick(tt_call *call, tutti_status *status_out); /* quick.c: tt_coll_ops.quick */
 

@@ -2,10 +2,12 @@
 target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/ahead.c
     ${CMAKE_CURRENT_LIST_DIR}/control.c
+    ${CMAKE_CURRENT_LIST_DIR}/fan.c
     ${CMAKE_CURRENT_LIST_DIR}/host.c
     ${CMAKE_CURRENT_LIST_DIR}/kernels.c
     ${CMAKE_CURRENT_LIST_DIR}/kernels_plain.c
     ${CMAKE_CURRENT_LIST_DIR}/kernels_tree.c
+    ${CMAKE_CURRENT_LIST_DIR}/lead.c
     ${CMAKE_CURRENT_LIST_DIR}/link.c
     ${CMAKE_CURRENT_LIST_DIR}/math.c
     ${CMAKE_CURRENT_LIST_DIR}/meet.c

@@ -2,12 +2,13 @@
 /*
  * all_gather and broadcast: data that every rank gets, as blocks that each have one origin. An
  * all_gather has a block per rank; a broadcast cuts the root's data into as many blocks as a node
- * has ranks, so that all of them share the work of moving it between nodes.
+ * has ranks, so that all of them share the work of moving it between nodes, twice as many where two
+ * trees share it as well, and a single one where messages cost more than bytes.
  *
  * In every node one rank provides a block to the others: its origin, or in other nodes a driver
- * that receives it once. Between nodes a block takes a tree: flat for all_gather, where every node
- * sends to every other anyway; binomial for broadcast. Senders send straight from their buffers,
- * drivers receive into registered output if they have it, and pass on what they received.
+ * that receives it once. Between nodes a block takes a tree (fan.h): flat for all_gather, where
+ * every node sends to every other anyway (small ones: lead.c). Senders send straight from their
+ * buffers, drivers receive into registered output if they have it, and pass on what they received.
  *
  * All of a node then read the block where it lies: in the origin's registered input, in the
  * driver's registered output, else in the provider's slot, in rounds of one piece per block with
@@ -15,6 +16,7 @@
  * posted behind barrier k, when everybody has read round k - 1. One node without plain input, or
  * where it can be reached by way of the kernel (reach.c), needs no rounds at all.
  */
+#include "host/fan.h"
 #include "host/host.h"
 
 #include <string.h>
@@ -115,28 +117,29 @@ static const char *find(const plan *p, int block, size_t k, size_t begin)
     return from_here(p, block) ? peer->in + in_offset(p, block, begin) : peer->out + begin;
 }
 
-/* The next node on a block's tree after `node`: *child counts from 0. -1: no more. */
-static int next_child(const plan *p, int block, int node, int *child)
+static tt_fan fan_of(const plan *p, int block)
 {
-    int home = p->layout->node[origin(p, block)], nodes = p->host->nodes;
-    int distance = (node - home + nodes) % nodes;
-    if (gathers(p)) {
-        if (distance != 0 || *child >= nodes - 1)
-            return -1;
-        return (home + ++*child) % nodes;
-    }
-    int step = 1 << *child; /* children of d: d + 2^i below the lowest bit of d */
-    if (distance + step >= nodes || (distance & step) != 0)
-        return -1;
-    ++*child;
-    return (home + distance + step) % nodes;
+    if (gathers(p))
+        return TT_FAN_FLAT;
+    if (p->blocks <= p->host->most_locals)
+        return TT_FAN_BINOMIAL;
+    return block < p->host->most_locals ? TT_FAN_EVEN : TT_FAN_ODD;
 }
 
-static int parent(const plan *p, int block, int node)
+/* The next node on a block's tree below this one: *child counts from 0. -1: no more. */
+static int next_child(const plan *p, int block, int *child)
 {
-    int home = p->layout->node[origin(p, block)], nodes = p->host->nodes;
-    int distance = (node - home + nodes) % nodes;
-    return gathers(p) ? home : (home + (distance & (distance - 1))) % nodes;
+    const int home = p->layout->node[origin(p, block)], nodes = p->host->nodes;
+    const int next =
+        tt_fan_child(fan_of(p, block), nodes, (p->host->node - home + nodes) % nodes, child);
+    return next < 0 ? -1 : (home + next) % nodes;
+}
+
+static int parent(const plan *p, int block)
+{
+    const int home = p->layout->node[origin(p, block)], nodes = p->host->nodes;
+    const int at = (p->host->node - home + nodes) % nodes;
+    return (home + tt_fan_parent(fan_of(p, block), nodes, at)) % nodes;
 }
 
 /* Link 0 of a block's row is its receive, the others its sends. */
@@ -171,7 +174,7 @@ static tutti_status post_receive(const plan *p, int block, int index, size_t k)
         TT_TRY(tt_link_wait(p->run, &links[i]));
     piece_of(p, block, k, &begin, &bytes);
     char *to = slotted(p, block) ? slot_of(p, block, k) : (char *)p->call->out + begin;
-    int from = provider(p, block, parent(p, block, p->host->node));
+    int from = provider(p, block, parent(p, block));
     return tt_link_recv(p->run, &links[0], from, to, bytes);
 }
 
@@ -188,7 +191,7 @@ static tutti_status provide(const plan *p, int block, int index, size_t k)
         return TUTTI_OK;
     tt_link *links = links_of(p, index, k);
     TT_TRY(tt_link_wait(p->run, &links[0]));
-    for (int i = 1; (node = next_child(p, block, p->host->node, &child)) >= 0; i++) {
+    for (int i = 1; (node = next_child(p, block, &child)) >= 0; i++) {
         TT_TRY(tt_link_wait(p->run, &links[i]));
         TT_TRY(tt_link_send(p->run, &links[i], provider(p, block, node), from, bytes));
     }
@@ -241,6 +244,16 @@ static void seat_blocks(plan *p)
     p->mine = used[host->local];
 }
 
+static int count_blocks(const plan *p)
+{
+    const tt_host *host = p->host;
+    if (gathers(p))
+        return p->layout->size;
+    if (host->nodes > 1 && p->call->n * p->element <= host->tune.leader_bytes)
+        return 1;
+    return host->nodes > 2 ? 2 * host->most_locals : host->most_locals;
+}
+
 static tutti_status make_plan(tt_run *run, plan *p)
 {
     tt_host *host = run->host;
@@ -250,7 +263,7 @@ static tutti_status make_plan(tt_run *run, plan *p)
                 .host = host,
                 .layout = &host->comm->layout,
                 .element = tutti_dtype_size(run->call->dtype)};
-    p->blocks = gathers(p) ? p->layout->size : host->most_locals;
+    p->blocks = count_blocks(p);
     if (gathers(p))
         tt_offsets(run->call->counts, run->call->n, p->layout->size, host->offset);
     seat_blocks(p);

@@ -59,7 +59,7 @@ typedef enum tt_env_type {
     X(INIT_TIMEOUT, TT_ENV_SECONDS, "300", true,                                                   \
       "seconds that tutti_init waits for the other ranks")                                         \
     X(LEADER_BYTES, TT_ENV_BYTES, "0", true,                                                       \
-      "reductions between nodes of up to this size go by one rank of each node; 0: measured")      \
+      "calls between nodes of up to this size go by one rank of each node; 0: measured")           \
     X(LOG, TT_ENV_STRING, "warn", false,                                                           \
       "levels: error, warn, info, debug, trace; a comma list may add subsys:level (core, boot, "   \
       "dev, topo, coll, red, ckpt, trace)")                                                        \

@@ -8,12 +8,15 @@
  * First the exchange is tried in pieces of 32 KiB to 1 MiB, 4 to 64 of them under way; the best of
  * these goes on. Then rounds: exchange, tutti with registered memory, tutti with plain memory,
  * MPI_Allreduce, in turns, so that all see the same machine; each time is that of the slowest rank.
- * Printed are the medians, the exchange's time over tutti's, and MPI's.
+ * Printed are the medians, the exchange's time over tutti's, and MPI's; and the processor time of
+ * all ranks together, which is what bounds a fast link between nodes that share their cores, and
+ * which other work on the machine changes less.
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "quantile.h"
 #include "tutti/tutti.h"
@@ -32,6 +35,19 @@ typedef struct bench {
     size_t piece; /* of the exchange */
     int depth;
 } bench;
+
+typedef struct sample {
+    double ms, cpu_ms;
+} sample;
+
+/* Of this process, all threads. */
+static double cpu_seconds(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
 
 /* This rank's share goes out and as much comes in. */
 static void exchange(const bench *b)
@@ -60,13 +76,13 @@ static tutti_status reduce(const bench *b, void *data)
                             TUTTI_SUM, (tutti_stream){0});
 }
 
-/* Milliseconds of the slowest rank. Zeros stay zeros. */
-static double timed(const bench *b, int way)
+/* The slowest rank's time; all ranks' processor time. Zeros stay zeros. */
+static sample timed(const bench *b, int way)
 {
     tutti_status status = TUTTI_OK;
-    double seconds, most;
+    double most, cpu, all_cpu;
     MPI_Barrier(MPI_COMM_WORLD);
-    double begin = MPI_Wtime();
+    const double begin = MPI_Wtime(), cpu_begin = cpu_seconds();
     if (way == EXCHANGE)
         exchange(b);
     else if (way == MPI)
@@ -74,11 +90,13 @@ static double timed(const bench *b, int way)
                       MPI_COMM_WORLD);
     else
         status = reduce(b, way == REGISTERED ? b->registered : b->plain);
-    seconds = MPI_Wtime() - begin;
+    const double seconds = MPI_Wtime() - begin;
+    cpu = cpu_seconds() - cpu_begin;
     if (status != TUTTI_OK)
         tutti_abort(b->ctx, 1, tutti_last_error());
     MPI_Allreduce(&seconds, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return most * 1e3;
+    MPI_Allreduce(&cpu, &all_cpu, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    return (sample){most * 1e3, all_cpu * 1e3};
 }
 
 static void find_best(bench *b)
@@ -93,7 +111,7 @@ static void find_best(bench *b)
             b->piece = pieces[i];
             b->depth = depths[j];
             for (int k = 0; k < TRIES; k++)
-                ms[k] = timed(b, EXCHANGE);
+                ms[k] = timed(b, EXCHANGE).ms;
             const double time = bench_quantile(ms, TRIES, 0.5);
             if (best_ms == 0 || time < best_ms) {
                 best_ms = time;
@@ -104,17 +122,23 @@ static void find_best(bench *b)
     *b = best;
 }
 
-static void report(const bench *b, double ms[WAYS][ROUNDS_MOST], int rounds)
+static void report(const bench *b, sample samples[WAYS][ROUNDS_MOST], int rounds)
 {
-    double time[WAYS];
-    for (int way = 0; way < WAYS; way++)
-        time[way] = bench_quantile(ms[way], (size_t)rounds, 0.5);
+    double time[WAYS], cpu[WAYS], ms[ROUNDS_MOST], cpu_ms[ROUNDS_MOST];
+    for (int way = 0; way < WAYS; way++) {
+        for (int i = 0; i < rounds; i++) {
+            ms[i] = samples[way][i].ms;
+            cpu_ms[i] = samples[way][i].cpu_ms;
+        }
+        time[way] = bench_quantile(ms, (size_t)rounds, 0.5);
+        cpu[way] = bench_quantile(cpu_ms, (size_t)rounds, 0.5);
+    }
     printf("%zu bytes, %d ranks; exchange in pieces of %zu KiB, %d under way\n", b->bytes, b->size,
            b->piece >> 10, b->depth);
-    printf("%-14s %10s %11s %7s\n", "", "ms", "x exchange", "x MPI");
+    printf("%-14s %10s %11s %7s %8s\n", "", "ms", "x exchange", "x MPI", "cpu ms");
     for (int way = 0; way < WAYS; way++)
-        printf("%-14s %10.2f %11.3f %7.2f\n", names[way], time[way], time[EXCHANGE] / time[way],
-               time[MPI] / time[way]);
+        printf("%-14s %10.2f %11.3f %7.2f %8.2f\n", names[way], time[way],
+               time[EXCHANGE] / time[way], time[MPI] / time[way], cpu[way]);
     fflush(stdout);
 }
 
@@ -141,7 +165,7 @@ static long long number(const char *text, long long least, long long most)
 
 int main(int argc, char **argv)
 {
-    static double ms[WAYS][ROUNDS_MOST];
+    static sample samples[WAYS][ROUNDS_MOST];
     /* MPI counts in ints */
     long long bytes = argc > 1 ? number(argv[1], 1 << 10, 1LL << 32) : 16 << 20;
     int rounds = argc > 2 ? (int)number(argv[2], 1, ROUNDS_MOST) : 5;
@@ -168,9 +192,9 @@ int main(int argc, char **argv)
     find_best(&b);
     for (int i = 0; i < rounds; i++)
         for (int way = 0; way < WAYS; way++)
-            ms[way][i] = timed(&b, way);
+            samples[way][i] = timed(&b, way);
     if (b.rank == 0)
-        report(&b, ms, rounds);
+        report(&b, samples, rounds);
     tutti_status status = tutti_free(b.world, b.registered);
     if (tutti_finalize(b.ctx) != TUTTI_OK || status != TUTTI_OK)
         return 1;

@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { PIECE_BYTES = 256 << 10 };
+
 static tutti_status read_manifest(int dir, tt_buf *text)
 {
     uint64_t bytes;
@@ -236,13 +238,28 @@ tutti_status tt_block_read(tt_block *b, uint64_t index)
     return tt_block_read_to(b, index, b->data);
 }
 
+/* Piece by piece, so that what is hashed is still in the core's own cache. */
+static tutti_status read_and_hash(const tt_block *b, char *to, tt_hash128 *hash_out)
+{
+    uint64_t bytes = b->end - b->begin;
+    tt_hasher hasher;
+    tt_hasher_begin(&hasher);
+    for (uint64_t at = 0; at < bytes; at += PIECE_BYTES) {
+        uint64_t take = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        TT_TRY(tt_file_read(b->fd, b->file->name, to + at, take, b->base + b->begin + at));
+        tt_hasher_add(&hasher, to + at, take);
+    }
+    *hash_out = tt_hasher_end(&hasher);
+    return TUTTI_OK;
+}
+
 tutti_status tt_block_read_to(tt_block *b, uint64_t index, char *to)
 {
+    tt_hash128 have, want = b->file->hash[index];
     uint64_t bytes = b->src->m.block_bytes;
     b->begin = index * bytes;
     b->end = b->file->bytes - b->begin < bytes ? b->file->bytes : b->begin + bytes;
-    TT_TRY(tt_file_read(b->fd, b->file->name, to, b->end - b->begin, b->base + b->begin));
-    tt_hash128 have = tt_hash128_of(to, b->end - b->begin), want = b->file->hash[index];
+    TT_TRY(read_and_hash(b, to, &have));
     if (have.low != want.low || have.high != want.high)
         return tt_fail(TUTTI_ERR_CORRUPT,
                        "%s: bytes %llu to %llu are not what was written: their checksum differs",

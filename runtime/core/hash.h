@@ -13,4 +13,12 @@ typedef struct tt_hash128 {
 } tt_hash128;
 tt_hash128 tt_hash128_of(const void *data, size_t bytes);
 
+/* The same of data that comes piece by piece. */
+typedef struct tt_hasher {
+    _Alignas(64) unsigned char state[640];
+} tt_hasher;
+void tt_hasher_begin(tt_hasher *h);
+void tt_hasher_add(tt_hasher *h, const void *data, size_t bytes);
+tt_hash128 tt_hasher_end(const tt_hasher *h);
+
 #endif

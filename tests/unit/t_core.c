@@ -159,6 +159,28 @@ static void hashes_are_xxh3(void **state)
     assert_true(tt_hash64("a", 1, 0) != tt_hash64("a", 1, 1));
 }
 
+static void hashes_of_pieces_are_those_of_the_whole(void **state)
+{
+    static unsigned char data[5000];
+    tt_rng rng = {1};
+    (void)state;
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)tt_rand(&rng);
+    for (int turn = 0; turn < 200; turn++) {
+        size_t bytes = tt_rand_below(&rng, sizeof data), at = 0;
+        tt_hash128 want = tt_hash128_of(data, bytes), have;
+        tt_hasher hasher;
+        tt_hasher_begin(&hasher);
+        while (at < bytes) {
+            size_t take = 1 + tt_rand_below(&rng, bytes - at);
+            tt_hasher_add(&hasher, data + at, take);
+            at += take;
+        }
+        have = tt_hasher_end(&hasher);
+        assert_true(have.low == want.low && have.high == want.high);
+    }
+}
+
 typedef struct flag_wait {
     _Atomic uint32_t word;
     tt_patience patience;
@@ -213,6 +235,7 @@ int main(void)
         cmocka_unit_test(buffers_survive_truncation),
         cmocka_unit_test(buffers_survive_random_bytes),
         cmocka_unit_test(hashes_are_xxh3),
+        cmocka_unit_test(hashes_of_pieces_are_those_of_the_whole),
         cmocka_unit_test(waits_end_in_every_phase),
         cmocka_unit_test(time_moves_on),
     };

@@ -229,16 +229,17 @@ class Move(Scratch):
                  "trailing": one + b"x", "cut": one[:-1],
                  "size": one.replace(b'"shape": [2]', b'"shape": [3]'), "negative": one.replace(b"[0, 8]", b"[8, 0]"),
                  "bomb": one.replace(b"[2]", b"[999999999999]") + b"", "type": one.replace(b"F32", b"F8X"),
-                 "name": one.replace(b'"w"', b'"?"'), "up": one.replace(b'"w"', b'"../w"')}
+                 "name": one.replace(b'"w"', b'"?"'), "up": one.replace(b'"w"', b'"../w"'), "of a rank": one.replace(b'"w"', b'"rank/0"'),
+                 "in another": safetensors({"a/b": ("F32", [1], floats(1)), "a": ("F32", [1], floats(1))})}
         for name, raw in cases.items():
             with self.subTest(name):
-                if name in ("bomb", "up"):
+                if name in ("bomb", "up", "of a rank"):
                     size = raw.index(b"}}") + 2 - 8
                     raw = struct.pack("<Q", size) + raw[8:]
                 ran = tool("import", self.put("bad.safetensors", raw), self.run_dir)
                 self.assertIn(ran.returncode, (1, 3), ran.stderr)
                 self.assertIn("bad.safetensors", ran.stderr)
-                self.assertFalse(os.path.exists(self.stored(0, "")))
+                self.assertFalse(os.path.exists(self.run_dir), name)
 
     def llmc(self, version):
         rng = random.Random(version)

@@ -207,6 +207,41 @@ static tutti_status add_and_commit(tutti_ckpt *ck, const tutti_tensor *tensors, 
     return status != TUTTI_OK ? status : committed;
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const tt_ctensor *)a)->name, ((const tt_ctensor *)b)->name);
+}
+
+/* Before anything is made on the disk: a name that is refused leaves no folder and no lock. */
+static tutti_status check_names(const tutti_tensor *tensors, size_t n)
+{
+    tt_catalog cat = {0};
+    const char *shorter, *longer;
+    tutti_status status = tt_calloc(n, sizeof *cat.tensor, &cat.tensor);
+    for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
+        const char *name = tensors[i].name;
+        cat.tensor[i].name = name;
+        if (!tt_name_ok(name, TT_CKPT_NAME_MAX) || strcmp(name, "rank") == 0 ||
+            strncmp(name, "rank/", 5) == 0)
+            status = tt_fail(TUTTI_ERR_ARG,
+                             "'%.200s' cannot be a name in a checkpoint: [A-Za-z0-9._/-], at most "
+                             "%d bytes, no empty, '.' or '..' part, not in rank/",
+                             name, TT_CKPT_NAME_MAX);
+    }
+    cat.ntensor = n;
+    if (status == TUTTI_OK && n > 0) {
+        qsort(cat.tensor, n, sizeof *cat.tensor, compare_names);
+        shorter = tt_catalog_name_clash(&cat, &longer);
+        if (shorter != NULL)
+            status = tt_fail(TUTTI_ERR_ARG,
+                             "'%s' cannot be in a checkpoint beside '%s': a tensor "
+                             "and a group of one name",
+                             longer, shorter);
+    }
+    free(cat.tensor);
+    return status;
+}
+
 tutti_status ckpt_save(const char *dir, int64_t step, const tutti_tensor *tensors, size_t n,
                        const char *value_name, const void *value, size_t value_bytes)
 {
@@ -214,6 +249,7 @@ tutti_status ckpt_save(const char *dir, int64_t step, const tutti_tensor *tensor
     tutti_threads *threads;
     tutti_ctx *ctx;
     tutti_ckpt *ck;
+    TT_TRY(check_names(tensors, n));
     TT_TRY(tutti_threads_create(1, &threads));
     opts.threads = threads;
     opts.backend = TUTTI_BACKEND_HOST;

@@ -63,6 +63,8 @@ tutti_status tt_saver_drop(tt_saver *s, tutti_status status)
     s->nsteps = 0;
     s->renamed = false;
     s->old_name[0] = '\0';
+    free(s->piece);
+    s->piece = NULL;
     return status == TUTTI_OK ? TUTTI_OK : tt_fail_text(status, text);
 }
 
@@ -100,18 +102,21 @@ tutti_status tt_save_write(void *saver)
     return tt_save_read_scalars(s);
 }
 
-/* All say whether they are done; *failed_out: whether one of them failed. */
-static tutti_status meet(tt_saver *s, bool done, tutti_status mine, bool *all_done_out,
-                         bool *failed_out)
+typedef struct outcome {
+    bool all_done, failed, late; /* failed, late: one of them */
+} outcome;
+
+/* All say whether they are done. */
+static tutti_status meet(tt_saver *s, bool done, tutti_status mine, outcome *out)
 {
-    tt_save_note note = {mine, done};
+    tt_save_note note = {mine, done, tt_late(s)};
     tt_group *world = &s->ctx->world;
     TT_TRY(tt_all_gather_fixed(world, "save of a checkpoint", &note, sizeof note, s->notes));
-    *all_done_out = true;
-    *failed_out = false;
+    *out = (outcome){.all_done = true};
     for (int r = 0; r < world->size; r++) {
-        *all_done_out = *all_done_out && s->notes[r].done != 0;
-        *failed_out = *failed_out || s->notes[r].status != TUTTI_OK;
+        out->all_done = out->all_done && s->notes[r].done != 0;
+        out->failed = out->failed || s->notes[r].status != TUTTI_OK;
+        out->late = out->late || s->notes[r].late != 0;
     }
     return TUTTI_OK;
 }
@@ -217,20 +222,55 @@ static tutti_status next_phase(tt_saver *s)
     return status == TUTTI_OK ? TUTTI_OK : tt_saver_drop(s, status);
 }
 
+/* Of a save that was given up: whether its workers have come back by now. */
+static tutti_status look_again(tt_saver *s)
+{
+    tutti_status mine;
+    outcome out;
+    bool done = part_done(s, 0, &mine);
+    TT_TRY(meet(s, done, mine, &out));
+    if (!out.all_done)
+        return TUTTI_OK;
+    if (s->given_up_in == TT_SAVE_RENAMING)
+        tt_node_undo(s);
+    if (tt_late_committed(s))
+        end_committed(s);
+    else
+        tt_saver_drop(s, TUTTI_OK);
+    return TUTTI_OK;
+}
+
+/* Most have only been slow, and end between two writes. */
+static tutti_status give_up(tt_saver *s)
+{
+    char text[TT_ERROR_TEXT_MAX];
+    tutti_status status = tt_late_give_up(s);
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    TT_TRY(look_again(s));
+    return tt_fail_text(status, text);
+}
+
 tutti_status tt_saver_progress(tt_saver *s, bool wait)
 {
     int64_t wait_ns = wait ? MEET_MIN_NS : 0;
+    if (s->phase == TT_SAVE_GIVEN_UP)
+        return look_again(s);
     while (s->phase >= TT_SAVE_WRITING) {
         tutti_status mine;
-        bool all_done, failed, done = part_done(s, wait_ns, &mine);
-        TT_TRY(meet(s, done, mine, &all_done, &failed));
-        if (all_done && failed)
+        outcome out;
+        bool done = part_done(s, wait_ns, &mine);
+        TT_TRY(meet(s, done, mine, &out));
+        if (out.all_done && out.failed)
             return end_failed(s, mine);
-        if (all_done)
+        if (out.all_done)
             TT_TRY(next_phase(s));
+        else if (out.late)
+            return give_up(s);
         if (!wait)
             break;
-        wait_ns = all_done ? MEET_MIN_NS : wait_ns > MEET_MAX_NS / 2 ? MEET_MAX_NS : 2 * wait_ns;
+        wait_ns = out.all_done                ? MEET_MIN_NS
+                  : wait_ns > MEET_MAX_NS / 2 ? MEET_MAX_NS
+                                              : 2 * wait_ns;
     }
     return TUTTI_OK;
 }
@@ -288,6 +328,10 @@ static void saver_free(void *arg)
 {
     tt_saver *s = arg;
     atomic_store(&s->worker.cancel, true);
+    if (!tt_late_ended(s)) {
+        tt_copy_free(s->copier);
+        return;
+    }
     if (tt_worker_join(&s->worker) != TUTTI_OK)
         tt_log_debug(TT_CKPT, "the save of step %lld ends with its context", (long long)s->step);
     tt_ckpt_discard(s->open);

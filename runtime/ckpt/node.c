@@ -88,6 +88,8 @@ tutti_status tt_node_rename(void *saver)
     tt_saver *s = saver;
     char name[TT_STEP_NAME_MAX];
     tt_step_name(s->step, name);
+    if (atomic_load(&s->worker.cancel))
+        return tt_fail(TUTTI_ERR_STATE, "the save was given up");
     TT_TRY(tt_folder_lock_check(s->lock));
     TT_TRY(set_aside(s, name));
     if (renameat(s->dir, s->temp_name, s->dir, name) != 0)

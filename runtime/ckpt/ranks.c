@@ -69,8 +69,13 @@ tutti_status tt_ranks_that(tutti_ctx *ctx, const char *call, bool mine, int *cou
     return status;
 }
 
+double tt_ranks_disk_s(uint64_t bytes)
+{
+    return (double)bytes / SLOWEST_DISK;
+}
+
 void tt_ranks_busy(tutti_ctx *ctx, uint64_t bytes)
 {
     if (bytes >= (uint64_t)1 << 30)
-        tutti_expect_quiet(ctx, (double)bytes / SLOWEST_DISK);
+        tutti_expect_quiet(ctx, tt_ranks_disk_s(bytes));
 }

@@ -14,6 +14,7 @@ tutti_status tt_ranks_that(tutti_ctx *ctx, const char *call, bool mine, int *cou
                            size_t cap);
 
 /* Not collective: this rank is going to read or write so much, which is no time-out. */
+double tt_ranks_disk_s(uint64_t bytes); /* seconds that a slow disk takes for them */
 void tt_ranks_busy(tutti_ctx *ctx, uint64_t bytes);
 
 #endif

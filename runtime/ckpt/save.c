@@ -152,6 +152,12 @@ static tutti_status meet_earlier(tt_saver *s, const tutti_ckpt_begin_opts *opts,
     if ((opts->flags & TUTTI_CKPT_BUSY_REFUSE) != 0)
         return tt_fail(TUTTI_ERR_STATE, "tutti_ckpt_begin: the save of step %lld is being written",
                        (long long)s->step);
+    if (wait)
+        return tt_fail(
+            TUTTI_ERR_TIMEOUT,
+            "tutti_ckpt_begin: the save of step %lld, which was given up, still hangs in "
+            "the disk",
+            (long long)s->step);
     s->merged = true;
     return TUTTI_OK;
 }

@@ -29,7 +29,8 @@ typedef enum tt_save_phase {
     /* node-local, in the worker of each part's leader: */
     TT_SAVE_PREPARING, /* index and manifest into its part */
     TT_SAVE_RENAMING, /* all parts are prepared: the commit of each */
-    TT_SAVE_PRUNING /* all are committed: what is old goes */
+    TT_SAVE_PRUNING, /* all are committed: what is old goes */
+    TT_SAVE_GIVEN_UP /* too late: it has failed, but a worker hangs in the disk; late.c */
 } tt_save_phase;
 
 /* Which ranks share a folder, of a save whose nodes have folders of their own; parts.c. */
@@ -51,7 +52,7 @@ struct tutti_ckpt {
 
 typedef struct tt_save_note {
     int32_t status;
-    uint32_t done;
+    uint16_t done, late;
 } tt_save_note;
 
 /* What stays after a commit: the newest `last` that are whole, every step that `every` divides
@@ -80,6 +81,9 @@ typedef struct tt_saver {
     bool merged; /* a save was asked for while this one runs, and is to be asked for again */
 
     /* the save in progress */
+    double timeout_s;
+    int64_t deadline_ns;
+    tt_save_phase given_up_in;
     char *path; /* as the program named it */
     int dir, temp, owner; /* descriptors; owner: the leader's lock */
     tt_folder_lock *lock; /* the leader's, kept from save to save */
@@ -125,6 +129,15 @@ tutti_status tt_saver_get(tutti_ctx *ctx, tt_saver **saver_out); /* made at the 
 /* Waits for the save in progress (wait) or looks once whether all are done; its error. Collective.
  */
 tutti_status tt_saver_progress(tt_saver *s, bool wait);
+
+/* Too late; late.c. give_up: the notes of all ranks have been exchanged; TIMEOUT on all. committed:
+ * it was given up, and has become a checkpoint all the same. ended: whether no worker runs any
+ * more, after waiting some time for it; else what it uses is to be left alone. */
+void tt_late_start(tt_saver *s, double timeout_s); /* 0: the default */
+bool tt_late(const tt_saver *s);
+tutti_status tt_late_give_up(tt_saver *s);
+bool tt_late_committed(const tt_saver *s);
+bool tt_late_ended(tt_saver *s);
 
 /* Whether this rank makes, commits and removes the directory that it writes into. */
 bool tt_saver_leads(const tt_saver *s);

@@ -228,6 +228,8 @@ static tutti_status write_manifest(tt_saver *s, const tt_manifest *m)
 
 static tutti_status rename_in(tt_saver *s)
 {
+    if (atomic_load(&s->worker.cancel))
+        return tt_fail(TUTTI_ERR_STATE, "the save was given up");
     tt_commit c = {.dir = s->dir,
                    .temp = s->temp,
                    .path = s->path,

@@ -15,6 +15,7 @@ target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/h5util.c
     ${CMAKE_CURRENT_LIST_DIR}/h5verify.c
     ${CMAKE_CURRENT_LIST_DIR}/identity.c
+    ${CMAKE_CURRENT_LIST_DIR}/late.c
     ${CMAKE_CURRENT_LIST_DIR}/load.c
     ${CMAKE_CURRENT_LIST_DIR}/lock.c
     ${CMAKE_CURRENT_LIST_DIR}/manifest.c

@@ -250,6 +250,7 @@ static void start_writing(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream
     s->worker.urgent = (opts->flags & TUTTI_CKPT_SYNC) != 0;
     s->best = (opts->flags & TUTTI_CKPT_BEST) != 0;
     snprintf(s->mesh, sizeof s->mesh, "%s", opts->mesh == NULL ? "" : opts->mesh);
+    tt_late_start(s, opts->timeout_s);
     s->wait_staged = stream.kind != TUTTI_STREAM_INLINE;
     s->snapshot = s->piece != NULL ? TUTTI_OK : queue_copies(s, ck, stream);
     if (s->snapshot == TUTTI_OK)
@@ -265,10 +266,11 @@ static tutti_status commit_args(tt_saver *s, const tutti_ckpt *ck, tutti_stream 
 {
     if (opts->size != sizeof *opts ||
         (opts->flags & ~(uint32_t)(TUTTI_CKPT_SYNC | TUTTI_CKPT_BEST)) != 0 ||
-        opts->keep_last < 0 || opts->keep_every < 0 ||
+        opts->keep_last < 0 || opts->keep_every < 0 || !(opts->timeout_s >= 0) ||
         (opts->mesh != NULL && !tt_mesh_ok(opts->mesh)))
         return tt_fail(TUTTI_ERR_ARG,
-                       "size, flags, keep_last, keep_every or mesh of the options is wrong");
+                       "size, flags, keep_last, keep_every, mesh or timeout_s of the options is "
+                       "wrong");
     if (opts->copy_keep_last < -1 || opts->copy_keep_every < -1 ||
         (opts->copy_to != NULL &&
          (opts->copy_to[0] == '\0' || strcmp(opts->copy_to, s->path) == 0)))
@@ -325,7 +327,7 @@ tutti_status tutti_ckpt_commit(tutti_ckpt *ck, tutti_stream stream,
             s, tt_fail_more(status, "checkpoint of step %lld in %s", (long long)s->step, s->path));
     else if ((opts->flags & TUTTI_CKPT_SYNC) != 0)
         status = tt_saver_progress(s, true);
-    if (s->piece != NULL)
+    if (s->piece != NULL && s->phase != TT_SAVE_GIVEN_UP)
         leave_pieces(s);
     s->schedule.cost_s = 1e-9 * (double)(tt_now_ns() - start);
     tt_ckpt_discard(ck);

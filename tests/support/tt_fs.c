@@ -56,7 +56,8 @@ static void describe(const char *what, int fd, const char *name)
     snprintf(hit, sizeof hit, "%s of %s", what, name);
 }
 
-/* 0: go on; an errno: fail; -1: a short write. The lock is held. */
+/* 0: go on; an errno: fail; -1: a short write. The lock is held, but not while the plan's call is
+ * made: it may take long, and other threads go on. */
 static int event(unsigned kind, const char *what, int fd, const char *name)
 {
     if (!active || (plan.kinds & kind) == 0 || !below_root(fd, name))
@@ -64,12 +65,16 @@ static int event(unsigned kind, const char *what, int fd, const char *name)
     events++;
     if (plan.at == 0 || events < plan.at || (events > plan.at && !plan.stays))
         return 0;
+    int result = plan.cut && kind == TT_FS_WRITE ? -1 : plan.error;
     if (events == plan.at) {
         describe(what, fd, name);
-        if (plan.call != NULL)
+        if (plan.call != NULL) {
+            pthread_mutex_unlock(&lock);
             plan.call();
+            pthread_mutex_lock(&lock);
+        }
     }
-    return plan.cut && kind == TT_FS_WRITE ? -1 : plan.error;
+    return result;
 }
 
 static int number_of(int fd)

@@ -68,17 +68,19 @@ typedef struct tutti_ckpt_save_opts {
                             checkpoint is copied once it is committed; default NULL: none */
     int copy_keep_last; /* in there; default 0: as keep_last, -1: keep all */
     int64_t copy_keep_every; /* default 0: as keep_every, -1: none */
+    double timeout_s; /* from commit until it is durable; default 0: TUTTI_TIMEOUT and what the
+                         largest shard takes at 10 MiB/s */
 } tutti_ckpt_save_opts;
 #define TUTTI_CKPT_SAVE_OPTS_INIT                                                                  \
     {                                                                                              \
-        sizeof(tutti_ckpt_save_opts), 0, 0, 0, NULL, NULL, 0, 0                                    \
+        sizeof(tutti_ckpt_save_opts), 0, 0, 0, NULL, NULL, 0, 0, 0                                 \
     }
 
 /*
  * Begins the checkpoint of step `step` (>= 0) in directory dir (made if missing, equal on all
  * ranks). Waits for an earlier save that is still being written. Errors: ARG, STATE (one is begun
- * already), IO, NO_SPACE, and those of the earlier save; on a failed context its first failure:
- * NaNs are never saved.
+ * already), IO, NO_SPACE, TIMEOUT (an earlier save was given up and its disk still hangs), and
+ * those of the earlier save; on a failed context its first failure: NaNs are never saved.
  * Collective: yes, over the job. Blocks: host. Stream: none. Threads: the one that called
  * tutti_init. Graph-capture: refused. After a failure: refused.
  */
@@ -148,7 +150,13 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ckpt_add_bytes(tutti_ckpt *ck, cons
  * aside). With TUTTI_CHECK=1 replicas are compared first (ARG names one that differs; this
  * waits for the stream). opts may be NULL. Errors: ARG (boxes overlap or leave holes, shapes
  * differ: named), NO_MEMORY, IO, NO_SPACE, TIMEOUT, REMOTE. After an error the previous checkpoint
- * is untouched and nothing of this one is left. Collective: yes, over the job. Blocks: host, for
+ * is untouched and nothing of this one is left.
+ *
+ * A disk that hangs does not hang the job: a save that is not durable within timeout_s is given up
+ * on all ranks (TIMEOUT, which names the ranks whose disk has not answered), and the program may go
+ * on. Until the disk has come back a save that begins is TIMEOUT too; then leftovers are removed.
+ * If the disk carries out the commit after all, the checkpoint counts.
+ * Collective: yes, over the job. Blocks: host, for
  * the copy (inline stream). Stream: ordered. Threads: the one that called tutti_init.
  * Graph-capture: refused. After a failure: refused.
  */

@@ -8,7 +8,8 @@
 
 #include "tutti/status.h"
 
-/* It is written under a name of its own beside the place where it belongs and renamed at the end.
+/* It is written under a name of its own beside the place where it belongs and renamed at the end;
+ * what writers of it that were killed left there goes when the next one begins.
  * Renaming replaces whatever bears the name, so what a name stands for is looked at first: the
  * file behind a link is replaced, not the link, one that may not be written is refused, and a
  * device or a pipe is written into. */
@@ -16,6 +17,7 @@ typedef struct tt_output {
     char path[PATH_MAX];
     char temp[PATH_MAX]; /* empty where `path` itself is open */
     int fd;
+    unsigned mode; /* of the file that it replaces; 0: it replaces none */
 } tt_output;
 
 /* `fd` may be read and moved in, and only a file will do, unless `stream`: then also what can

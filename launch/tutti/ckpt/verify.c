@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * verify: all checksums, then the files through HDF5's eyes, in a child: HDF5's parser has had its
- * crashes, and a file that kills it is to be told, not to take the caller along. The child may not
- * write files, dump core, or run for ever; it says what it is at in memory that both share.
+ * crashes and its endless loops, and a file that brings them about is to be told, not to take the
+ * caller along. The child may not dump core, and HDF5 not run for ever: it gets a minute of
+ * processor time and a second for each thousand tensors, of which it needs a hundredth. The child
+ * says what it is at in memory that both share.
  */
 #include <errno.h>
 #include <signal.h>
@@ -11,13 +13,14 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ckpt/h5.h"
 
 #include "ckpt.h"
 
-enum { CPU_MARGIN_S = 600, PARTS = 1000 };
+enum { H5_CPU_S = 60, PARTS = 1000 };
 
 typedef struct board {
     tutti_status status;
@@ -42,6 +45,19 @@ static tutti_status check_blocks(const tt_source *src)
     return status;
 }
 
+/* For what is to come; one that is lower already stays. */
+static void limit_cpu(uint64_t tensors)
+{
+    struct rlimit cpu;
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    rlim_t limit = (rlim_t)used.tv_sec + 1 + H5_CPU_S + tensors / 1000;
+    if (getrlimit(RLIMIT_CPU, &cpu) != 0 || (cpu.rlim_cur != RLIM_INFINITY && cpu.rlim_cur < limit))
+        return;
+    cpu.rlim_cur = limit;
+    setrlimit(RLIMIT_CPU, &cpu);
+}
+
 static void check_one(int dir, int64_t step, board *b)
 {
     tt_buf text = {0};
@@ -55,22 +71,13 @@ static void check_one(int dir, int64_t step, board *b)
     }
     if (b->status == TUTTI_OK) {
         snprintf(b->at, sizeof b->at, "its files in HDF5");
+        limit_cpu(src.m.cat.ntensor);
         b->status = tt_h5_verify(src.dir, &src.m, src.absent);
     }
     if (b->status != TUTTI_OK)
         snprintf(b->text, sizeof b->text, "%s", tutti_last_error());
     tt_source_close(&src);
     tt_buf_free(&text);
-}
-
-static void limit_child(void)
-{
-    struct rlimit none = {0, 0}, cpu;
-    setrlimit(RLIMIT_CORE, &none);
-    if (getrlimit(RLIMIT_CPU, &cpu) == 0 && cpu.rlim_cur == RLIM_INFINITY) {
-        cpu.rlim_cur = 24 * 3600 + CPU_MARGIN_S;
-        setrlimit(RLIMIT_CPU, &cpu);
-    }
 }
 
 /* The board says what came out. */
@@ -83,7 +90,8 @@ static tutti_status check_in_child(int dir, int64_t step, board *b)
     if (child < 0)
         return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot start a process");
     if (child == 0) {
-        limit_child();
+        struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
         check_one(dir, step, b);
         _exit(0);
     }

@@ -81,6 +81,19 @@ tutti_status tt_retain_plan(int dir, int64_t step, const tt_retention *keep, int
     return TUTTI_OK;
 }
 
+tutti_status tt_retain_remove(int dir, const char *path, const int64_t *steps, size_t n)
+{
+    tutti_status worst = TUTTI_OK;
+    for (size_t i = 0; i < n; i++) {
+        tutti_status status = remove_step(dir, steps[i]);
+        if (status == TUTTI_OK)
+            continue;
+        tt_log_warn(TT_CKPT, "%s: %s", path, tutti_last_error());
+        worst = status;
+    }
+    return worst;
+}
+
 void tt_retain(int dir, const char *path, int64_t step, const tt_retention *keep)
 {
     int64_t *steps;
@@ -89,8 +102,7 @@ void tt_retain(int dir, const char *path, int64_t step, const tt_retention *keep
         tt_log_warn(TT_CKPT, "%s: old checkpoints stay: %s", path, tutti_last_error());
         return;
     }
-    for (size_t i = 0; i < n; i++)
-        if (remove_step(dir, steps[i]) != TUTTI_OK)
-            tt_log_warn(TT_CKPT, "%s: %s", path, tutti_last_error());
+    if (tt_retain_remove(dir, path, steps, n) != TUTTI_OK)
+        tt_log_warn(TT_CKPT, "%s: old checkpoints stay; the next save tries again", path);
     free(steps);
 }

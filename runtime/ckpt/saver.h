@@ -182,5 +182,7 @@ void tt_retain(int dir, const char *path, int64_t step, const tt_retention *keep
 /* The steps that would go, newest first; the caller frees. */
 tutti_status tt_retain_plan(int dir, int64_t step, const tt_retention *keep, int64_t **steps_out,
                             size_t *n_out);
+/* Removes them as far as that can be done; the last failure, each of which is told. */
+tutti_status tt_retain_remove(int dir, const char *path, const int64_t *steps, size_t n);
 
 #endif

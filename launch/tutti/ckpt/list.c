@@ -132,14 +132,15 @@ static void say_removal(const ckpt_args *a, int64_t step, json_t *array)
         printf("%s step %lld\n", a->dry_run ? "would remove" : "removed", (long long)step);
 }
 
-/* Between two listings: what is gone. */
-static void say_removed(const ckpt_args *a, int dir, const int64_t *before, size_t n, json_t *array)
+/* Of those that were to go: what is gone. */
+static void say_removed(const ckpt_args *a, int dir, const int64_t *planned, size_t n,
+                        json_t *array)
 {
     for (size_t i = 0; i < n; i++) {
         char name[TT_STEP_NAME_MAX];
-        tt_step_name(before[i], name);
+        tt_step_name(planned[i], name);
         if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0)
-            say_removal(a, before[i], array);
+            say_removal(a, planned[i], array);
     }
 }
 
@@ -152,9 +153,11 @@ static tutti_status prune_locked(const ckpt_args *a, int dir, const tt_retention
     double wait_s;
     TT_TRY(tt_env_get_seconds(TT_ENV_CKPT_WAIT_LOCK, &wait_s));
     TT_TRY(tt_folder_lock_take(dir, a->word[0], wait_s, &lock));
-    tutti_status status = tt_dir_steps(dir, &steps, &n);
+    tutti_status status = tt_leftovers_remove(dir, a->word[0]);
+    if (status == TUTTI_OK)
+        status = tt_retain_plan(dir, -1, keep, &steps, &n);
     if (status == TUTTI_OK) {
-        tt_retain(dir, a->word[0], -1, keep);
+        status = tt_retain_remove(dir, a->word[0], steps, n);
         say_removed(a, dir, steps, n, array);
         free(steps);
     }

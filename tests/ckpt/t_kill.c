@@ -147,7 +147,6 @@ static void victim_body(tt_rank *r)
         tutti_ckpt_close(rd);
     }
     TT_EXPECT(r, status == TUTTI_OK || status == TUTTI_ERR_NOT_FOUND);
-    put_number("pid", r->rank, getpid(), O_TRUNC);
     for (int i = 0; i < SAVES; i++)
         if (victim_save(r, victim.nodes && i == 0 && step > 0 ? step : ++step))
             return; /* what it went on from is saved again: the old version must last until then */
@@ -176,6 +175,8 @@ static int victim_main(char **argv)
         return report[0] != '\0';
     }
     tt_rank r = {0};
+    /* before init, so that no rank is struck while another has not said who it is */
+    put_number("pid", atoi(getenv("OMPI_COMM_WORLD_RANK")), getpid(), O_TRUNC);
     if (victim.nodes) /* each rank a node of its own */
         setenv("TUTTI_HOST_ID", getenv("OMPI_COMM_WORLD_RANK"), 1);
     if (tutti_init(NULL, &r.ctx) != TUTTI_OK)
@@ -373,7 +374,17 @@ static void threads_killed_often(void **state)
 {
     (void)state;
     killed(300, false, 0, 12);
+}
+
+static void nodes_killed_often(void **state)
+{
+    (void)state;
     killed(100, false, 1, 32);
+}
+
+static void copies_killed_often(void **state)
+{
+    (void)state;
     killed(200, false, 2, 42);
 }
 
@@ -383,7 +394,21 @@ static void ranks_killed_often(void **state)
     if (getenv("TT_MPIRUN") == NULL)
         skip();
     killed(100, true, 0, 22);
-    killed(100, true, 1, 33);
+}
+
+static void rank_nodes_killed_often(void **state)
+{
+    (void)state;
+    if (getenv("TT_MPIRUN") == NULL)
+        skip();
+    killed(200, true, 1, 33);
+}
+
+static void rank_copies_killed_often(void **state)
+{
+    (void)state;
+    if (getenv("TT_MPIRUN") == NULL)
+        skip();
     killed(50, true, 2, 43);
 }
 
@@ -391,10 +416,14 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(threads_killed),
                                        cmocka_unit_test(ranks_killed)};
-    const struct CMUnitTest longer[] = {cmocka_unit_test(threads_killed_often),
-                                        cmocka_unit_test(ranks_killed_often)};
+    const struct CMUnitTest longer[] = {
+        cmocka_unit_test(threads_killed_often),    cmocka_unit_test(nodes_killed_often),
+        cmocka_unit_test(copies_killed_often),     cmocka_unit_test(ranks_killed_often),
+        cmocka_unit_test(rank_nodes_killed_often), cmocka_unit_test(rank_copies_killed_often)};
     if (argc == 7 && strcmp(argv[1], "victim") == 0)
         return victim_main(argv);
+    if (argc > 2) /* long, and which of them */
+        cmocka_set_test_filter(argv[2]);
     if (argc > 1 && strcmp(argv[1], "long") == 0)
         return cmocka_run_group_tests(longer, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,6 +24,7 @@ enum { INODES = 1024 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tt_fs_plan plan;
 static bool active;
+static _Thread_local bool striking; /* in the plan's call, whose own operations do not count */
 static uint64_t events;
 static char root[PATH_MAX], hit[256];
 static ino_t inode[INODES]; /* by our number */
@@ -31,17 +32,28 @@ static int inodes;
 static tt_fs_op *ops;
 static size_t nops, ops_cap;
 
+static bool begins_with_root(const char *path)
+{
+    size_t bytes = strlen(root);
+    return strncmp(path, root, bytes) == 0 && (path[bytes] == '/' || path[bytes] == '\0');
+}
+
+static bool off(void)
+{
+    return !active || striking;
+}
+
 static bool below_root(int dir, const char *name)
 {
     char link[64], path[PATH_MAX];
     if (name != NULL && name[0] == '/')
-        return strncmp(name, root, strlen(root)) == 0;
+        return begins_with_root(name);
     if (dir == AT_FDCWD)
         return false;
     snprintf(link, sizeof link, "/proc/self/fd/%d", dir);
     ssize_t n = readlink(link, path, sizeof path - 1);
     path[n > 0 ? n : 0] = '\0';
-    return strncmp(path, root, strlen(root)) == 0;
+    return begins_with_root(path);
 }
 
 static void describe(const char *what, int fd, const char *name)
@@ -69,9 +81,11 @@ static int event(unsigned kind, const char *what, int fd, const char *name)
     if (events == plan.at) {
         describe(what, fd, name);
         if (plan.call != NULL) {
+            striking = true;
             pthread_mutex_unlock(&lock);
             plan.call();
             pthread_mutex_lock(&lock);
+            striking = false;
         }
     }
     return result;
@@ -217,7 +231,7 @@ int openat(int dir, const char *name, int flags, ...)
         mode = va_arg(args, mode_t);
         va_end(args);
     }
-    if (!active || (flags & O_CREAT) == 0)
+    if (off() || (flags & O_CREAT) == 0)
         return (int)syscall(SYS_openat, dir, name, flags, mode);
     pthread_mutex_lock(&lock);
     int error = event(TT_FS_NAME, "open", dir, name);
@@ -236,6 +250,18 @@ int openat(int dir, const char *name, int flags, ...)
         op->name = strdup(last);
     }
     return leave(fd);
+}
+
+int open(const char *name, int flags, ...)
+{
+    mode_t mode = 0;
+    if ((flags & O_CREAT) != 0) {
+        va_list args;
+        va_start(args, flags);
+        mode = va_arg(args, mode_t);
+        va_end(args);
+    }
+    return openat(AT_FDCWD, name, flags, mode);
 }
 
 static ssize_t write_at(int fd, const void *data, size_t bytes, off_t at, bool here)
@@ -265,14 +291,21 @@ static ssize_t write_at(int fd, const void *data, size_t bytes, off_t at, bool h
 
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
 {
-    if (!active)
+    if (off())
         return syscall(SYS_pwrite64, fd, data, bytes, at);
     return write_at(fd, data, bytes, at, false);
 }
 
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    if (off())
+        return syscall(SYS_write, fd, data, bytes);
+    return write_at(fd, data, bytes, plan.record ? lseek(fd, 0, SEEK_CUR) : 0, true);
+}
+
 ssize_t pread(int fd, void *data, size_t bytes, off_t at)
 {
-    if (active && (plan.kinds & TT_FS_READ) != 0) {
+    if (!off() && (plan.kinds & TT_FS_READ) != 0) {
         pthread_mutex_lock(&lock);
         int error = event(TT_FS_READ, "read", fd, NULL);
         if (error > 0)
@@ -284,7 +317,7 @@ ssize_t pread(int fd, void *data, size_t bytes, off_t at)
 
 static int sync_with(long call, int fd)
 {
-    if (!active)
+    if (off())
         return (int)syscall(call, fd);
     pthread_mutex_lock(&lock);
     int error = event(TT_FS_SYNC, "fsync", fd, NULL);
@@ -310,7 +343,7 @@ int fdatasync(int fd)
 
 int ftruncate(int fd, off_t bytes)
 {
-    if (!active)
+    if (off())
         return (int)syscall(SYS_ftruncate, fd, bytes);
     pthread_mutex_lock(&lock);
     int error = event(TT_FS_SPACE, "ftruncate", fd, NULL);
@@ -328,7 +361,7 @@ int ftruncate(int fd, off_t bytes)
 
 int fallocate(int fd, int mode, off_t at, off_t bytes)
 {
-    if (!active)
+    if (off())
         return (int)syscall(SYS_fallocate, fd, mode, at, bytes);
     pthread_mutex_lock(&lock);
     int error = event(TT_FS_SPACE, "fallocate", fd, NULL);
@@ -347,7 +380,7 @@ int fallocate(int fd, int mode, off_t at, off_t bytes)
 
 int renameat2(int from, const char *name, int to, const char *new_name, unsigned flags)
 {
-    if (!active)
+    if (off())
         return (int)syscall(SYS_renameat2, from, name, to, new_name, flags);
     pthread_mutex_lock(&lock);
     int error = event(TT_FS_NAME, "rename", from, name);
@@ -371,9 +404,14 @@ int renameat(int from, const char *name, int to, const char *new_name)
     return renameat2(from, name, to, new_name, 0);
 }
 
+int rename(const char *name, const char *new_name)
+{
+    return renameat2(AT_FDCWD, name, AT_FDCWD, new_name, 0);
+}
+
 int unlinkat(int dir, const char *name, int flags)
 {
-    if (!active)
+    if (off())
         return (int)syscall(SYS_unlinkat, dir, name, flags);
     pthread_mutex_lock(&lock);
     int error = event(TT_FS_NAME, "unlink", dir, name);
@@ -390,9 +428,14 @@ int unlinkat(int dir, const char *name, int flags)
     return leave(result);
 }
 
+int unlink(const char *name)
+{
+    return unlinkat(AT_FDCWD, name, 0);
+}
+
 int mkdirat(int dir, const char *name, mode_t mode)
 {
-    if (!active)
+    if (off())
         return (int)syscall(SYS_mkdirat, dir, name, mode);
     pthread_mutex_lock(&lock);
     int error = event(TT_FS_NAME, "mkdir", dir, name);

@@ -71,7 +71,7 @@ static tutti_status check_begin(tutti_reducer *red, int micro, int n, tutti_stre
     if (n < 1 || micro < 0 || micro >= n)
         return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\": there is no micro-step %d of %d", red->name,
                        micro, n);
-    TT_TRY(red->ctx->dev_ops->stream_check(red->ctx->dev, stream));
+    TT_TRY(tt_red_check_stream(red, stream, "begin"));
     TT_TRY(check_fold(red, n));
     return check_order(red, micro, n);
 }

@@ -43,7 +43,7 @@ static tutti_status gather(tutti_reducer *red, tutti_stream stream)
     if (red->in_step || red->steps == 0)
         return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": gather %s", red->name,
                        red->in_step ? "within a step: wait comes first" : "before the first step");
-    TT_TRY(ops->stream_check(red->ctx->dev, stream));
+    TT_TRY(tt_red_check_stream(red, stream, "gather"));
     if (!tt_red_sharded(red) || red->ranks == 1)
         return TUTTI_OK;
     red->param_exposed_s = 0;
@@ -102,7 +102,7 @@ tutti_status tutti_reducer_param_wait(tutti_reducer *red, const int *ids, size_t
     TT_TRY(tt_ctx_check(red->ctx));
     if (!red->committed)
         return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": param_wait before commit", red->name);
-    TT_TRY(red->ctx->dev_ops->stream_check(red->ctx->dev, stream));
+    TT_TRY(tt_red_check_stream(red, stream, "param_wait"));
     from = tt_now_ns();
     TT_TRY(param_wait(red, ids, ids != NULL ? n : red->nparams, stream));
     if (tt_red_inline(stream) && tt_red_sharded(red))

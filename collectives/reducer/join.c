@@ -93,7 +93,7 @@ tutti_status tutti_reducer_join(tutti_reducer *red, tutti_stream stream, tutti_j
     bool more = true;
 
     TT_TRY(check_join(red, update));
-    TT_TRY(red->ctx->dev_ops->stream_check(red->ctx->dev, stream));
+    TT_TRY(tt_red_check_stream(red, stream, "join"));
     while (more) {
         TT_TRY(join_once(red, stream, &more));
         if (more)

@@ -63,7 +63,7 @@ tutti_status tutti_reducer_grad_norm(tutti_reducer *red, tutti_stream stream, fl
     if (red == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_reducer_grad_norm: the reducer is NULL");
     TT_TRY(check_norm(red, norm));
-    TT_TRY(red->ctx->dev_ops->stream_check(red->ctx->dev, stream));
+    TT_TRY(tt_red_check_stream(red, stream, "grad_norm"));
     pthread_mutex_lock(&red->lock);
     status = take_norm(red, stream, norm);
     pthread_mutex_unlock(&red->lock);

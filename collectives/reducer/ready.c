@@ -23,9 +23,6 @@ static tutti_status check_ready(const tutti_reducer *red, const char *call, cons
 {
     TT_TRY(tt_ctx_check(red->ctx));
     TT_TRY(tt_group_forbid("tutti_reducer_ready"));
-    if (!red->in_step)
-        return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": %s outside begin and wait", red->name,
-                       call);
     if (ids == NULL && n > 0)
         return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\": %s without ids", red->name, call);
     if (n > red->nparams)
@@ -35,6 +32,11 @@ static tutti_status check_ready(const tutti_reducer *red, const char *call, cons
         if (ids[i] < 0 || (size_t)ids[i] >= red->nparams)
             return tt_fail(TUTTI_ERR_ARG, "reducer \"%s\": %s: there is no parameter %d of %zu",
                            red->name, call, ids[i], red->nparams);
+    if (!red->in_step)
+        return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": %s of \"%s\" outside begin and wait: %s",
+                       red->name, call, n > 0 ? red->params[ids[0]].name : "nothing",
+                       red->steps > 0 ? "the step's wait has been called, the next begin has not"
+                                      : "no step has begun");
     return TUTTI_OK;
 }
 
@@ -56,6 +58,13 @@ static tutti_status mark(tutti_reducer *red, const char *call, const int *ids, s
     return TUTTI_OK;
 }
 
+static tutti_status wrong_stream(const tutti_reducer *red, const char *call, int id,
+                                 tutti_status status)
+{
+    return tt_fail_more(status, "reducer \"%s\": %s of \"%s\"", red->name, call,
+                        red->params[id].name);
+}
+
 /* A stream that a bucket has not met before. */
 static tutti_status new_source(tutti_reducer *red, tt_red_bucket *bucket, tutti_stream stream)
 {
@@ -69,14 +78,20 @@ static tutti_status new_source(tutti_reducer *red, tt_red_bucket *bucket, tutti_
     return status;
 }
 
-static tutti_status check_stream(tutti_reducer *red, const int *ids, size_t n, tutti_stream stream)
+static tutti_status check_stream(tutti_reducer *red, const char *call, const int *ids, size_t n,
+                                 tutti_stream stream)
 {
-    if (tt_red_inline(stream))
-        return red->ctx->dev_ops->stream_check(red->ctx->dev, stream);
+    if (n > 0 && tt_red_inline(stream)) {
+        tutti_status status = red->ctx->dev_ops->stream_check(red->ctx->dev, stream);
+        return status == TUTTI_OK ? TUTTI_OK : wrong_stream(red, call, ids[0], status);
+    }
     for (size_t i = 0; i < n; i++) {
         tt_red_bucket *bucket = &red->buckets[red->params[ids[i]].bucket];
+        tutti_status status = TUTTI_OK;
         if (tt_red_source_find(&bucket->sources, stream) == NULL)
-            TT_TRY(new_source(red, bucket, stream));
+            status = new_source(red, bucket, stream);
+        if (status != TUTTI_OK)
+            return wrong_stream(red, call, ids[i], status);
     }
     return TUTTI_OK;
 }
@@ -133,7 +148,7 @@ static tutti_status take(tutti_reducer *red, bool used, const int *ids, size_t n
     const char *call = used ? "ready" : "absent";
 
     TT_TRY(check_ready(red, call, ids, n));
-    TT_TRY(check_stream(red, ids, n, stream));
+    TT_TRY(check_stream(red, call, ids, n, stream));
     TT_TRY(mark(red, call, ids, n));
     for (size_t i = 0; red->used != NULL && used && i < n; i++)
         red->used[ids[i]] = 1;

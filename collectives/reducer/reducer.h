@@ -188,6 +188,14 @@ static inline bool tt_red_inline(tutti_stream stream)
     return stream.kind == TUTTI_STREAM_INLINE;
 }
 
+static inline tutti_status tt_red_check_stream(const tutti_reducer *red, tutti_stream stream,
+                                               const char *call)
+{
+    tutti_status status = red->ctx->dev_ops->stream_check(red->ctx->dev, stream);
+    return status == TUTTI_OK ? TUTTI_OK
+                              : tt_fail_more(status, "reducer \"%s\": %s", red->name, call);
+}
+
 static inline tt_red_times *tt_red_times_now(tutti_reducer *red)
 {
     return &red->times[(red->steps + 1) % 2];

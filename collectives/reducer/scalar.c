@@ -52,7 +52,7 @@ static tutti_status add_scalar(tutti_reducer *red, float *values, size_t n, tutt
                                tutti_stream stream)
 {
     TT_TRY(check_scalar(red, values, n, op));
-    TT_TRY(red->ctx->dev_ops->stream_check(red->ctx->dev, stream));
+    TT_TRY(tt_red_check_stream(red, stream, "scalar"));
     TT_TRY(follow_later(red, &red->scalar_sources, stream));
     red->scalar[red->nscalars++] = (tt_red_scalar){values, (uint32_t)n, (uint32_t)op};
     red->scalar_floats += (int)n;
@@ -108,7 +108,7 @@ static tutti_status check_mean(const tutti_reducer *red, const float *values, si
 static tutti_status add_mean(tutti_reducer *red, float *values, size_t n, tutti_stream stream)
 {
     TT_TRY(check_mean(red, values, n));
-    TT_TRY(red->ctx->dev_ops->stream_check(red->ctx->dev, stream));
+    TT_TRY(tt_red_check_stream(red, stream, "mean"));
     TT_TRY(red->math->exact_add(red->ctx->dev, red->sums + TT_EXACT_WORDS, values, n, stream));
     TT_TRY(follow_later(red, &red->scalar_sources, stream));
     red->mean_given = true;

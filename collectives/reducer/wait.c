@@ -116,7 +116,7 @@ tutti_status tt_red_end_step(tutti_reducer *red, tutti_stream stream)
     if (!red->in_step || !tt_red_last_micro(red))
         return tt_fail(TUTTI_ERR_STATE, "reducer \"%s\": wait outside the last micro-step%s",
                        red->name, red->in_step ? "" : " (no step was begun)");
-    TT_TRY(red->ctx->dev_ops->stream_check(red->ctx->dev, stream));
+    TT_TRY(tt_red_check_stream(red, stream, "wait"));
     TT_TRY(tt_red_capture_same(red, stream));
     status = finish_issue(red);
     red->in_step = false;

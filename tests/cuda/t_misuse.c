@@ -94,7 +94,7 @@ static void refused_body(tt_rank *r)
     TT_EXPECT_OK(r, tutti_reducer_ready(j.red, rest, 3, j.stream));
     TT_EXPECT_OK(r, tutti_reducer_wait(j.red, j.stream));
     TT_EXPECT(r, tutti_reducer_ready(j.red, &three, 1, j.stream) == TUTTI_ERR_STATE);
-    TT_EXPECT(r, says("ready outside begin and wait"));
+    TT_EXPECT(r, says("ready of \"w3\" outside begin and wait"));
     good_steps(&j, 1);
     close_job(&j);
 }

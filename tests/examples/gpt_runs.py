@@ -122,11 +122,20 @@ def cuda_case(folder):
     host = run(1, *small, "--device", "host")
     meshes = [(1, ), (2, "--zero", 1, "--accum", 2), (2, "--mesh", "tp=2"), (2, "--mesh", "pp=2", "--accum", 2)]
     if "TT_LONG" in os.environ:
-        meshes += [(4, "--mesh", "pp=2,tp=2", "--accum", 2, "--zero", 1), (4, "--zero", 1), (4, "--mesh", "dp=2,tp=2", "--zero", 1)]
+        meshes = [(pp * dp * tp, "--mesh", f"pp={pp},dp={dp},tp={tp}", "--zero", zero, "--accum", 2)
+                  for pp in (1, 2) for dp in (1, 2) for tp in (1, 2) for zero in (0, 1)] + [(4, "--zero", 1)]
     for ranks, *options in [mesh for mesh in meshes if mesh[0] <= gpus]:
         other = on_gpu(ranks, *options)
         close(losses(host), losses(other), 1e-4)
         close(dict(HELD_OUT.findall(host)), dict(HELD_OUT.findall(other)), 1e-4)
+    if "TT_LONG" in os.environ:
+        for base, split in ((1, ""), (2, "tp=2,"), (2, "pp=2,")):
+            same = [on_gpu(base * dp, "--reproducible", "--mesh", f"{split}dp={dp}", "--accum", 4 // dp, "--zero", dp // 2)
+                    for dp in (1, 2, 4) if base * dp <= gpus and 4 // dp >= base // 2 + (split == "pp=2,")]
+            check(len(same) > 1 or gpus < 2 * base, "nothing to compare")
+            for other in same:
+                check(losses(same[0]) == losses(other), f"--reproducible --mesh {split}dp: other losses")
+                check(WEIGHTS.findall(same[0]) == WEIGHTS.findall(other) != [] or split, "other weights")
     for precision, bound in (("bf16", 2e-2), ("f16", 2e-2)):
         other = on_gpu(1, "--precision", precision)
         check(losses(host) != losses(other), f"--precision {precision} changed nothing")

@@ -383,13 +383,16 @@ static void refuse(tt_rank *r, tutti_reducer *red, tutti_stream wrong, const cha
 
     TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, inl));
     TT_EXPECT(r, tutti_reducer_ready(red, &id, 1, wrong) == TUTTI_ERR_ARG && says(text));
+    TT_EXPECT(r, says("reducer \"grads\": ready of \"w3\""));
     TT_EXPECT(r, tutti_reducer_absent(red, &id, 1, wrong) == TUTTI_ERR_ARG && says(text));
     TT_EXPECT_OK(r, tutti_barrier(r->comm));
     for (id = TENSORS - 1; id >= 0; id--)
         TT_EXPECT_OK(r, tutti_reducer_ready(red, &id, 1, inl));
     TT_EXPECT(r, tutti_reducer_wait(red, wrong) == TUTTI_ERR_ARG && says(text));
+    TT_EXPECT(r, says("reducer \"grads\": wait"));
     TT_EXPECT_OK(r, tutti_reducer_wait(red, inl));
-    TT_EXPECT(r, tutti_reducer_ready(red, &(int){0}, 1, inl) == TUTTI_ERR_STATE && says("outside"));
+    TT_EXPECT(r, tutti_reducer_ready(red, &(int){0}, 1, inl) == TUTTI_ERR_STATE);
+    TT_EXPECT(r, says("ready of \"w0\" outside begin and wait"));
 }
 
 /* It cannot be undone: a gradient is on a stream that is no more. All ranks hear of it. */

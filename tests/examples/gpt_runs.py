@@ -130,7 +130,7 @@ def cuda_case(folder):
         close(dict(HELD_OUT.findall(host)), dict(HELD_OUT.findall(other)), 1e-4)
     if "TT_LONG" in os.environ:
         for base, split in ((1, ""), (2, "tp=2,"), (2, "pp=2,")):
-            same = [on_gpu(base * dp, "--reproducible", "--mesh", f"{split}dp={dp}", "--accum", 4 // dp, "--zero", dp // 2)
+            same = [on_gpu(base * dp, "--reproducible", "--mesh", f"{split}dp={dp}", "--accum", 4 // dp, "--zero", int(dp > 1))
                     for dp in (1, 2, 4) if base * dp <= gpus and 4 // dp >= base // 2 + (split == "pp=2,")]
             check(len(same) > 1 or gpus < 2 * base, "nothing to compare")
             for other in same:

@@ -176,6 +176,64 @@ static void across_nodes(void **state)
     TT_ASSERT_RANKS(3, "1,2", run, &s);
 }
 
+/* Stage 0 computes its second micro-batch until stage 1 has begun the first: the activation gets
+ * there meanwhile. */
+static _Atomic bool arrived, late;
+
+static void beside(void *arg)
+{
+    job *j = arg;
+    bool forward = j->pass.kind == TUTTI_PIPE_FORWARD;
+
+    if (forward && j->m->r->rank == 1 && j->pass.micro == 0)
+        arrived = true;
+    for (int ms = 0; forward && j->m->r->rank == 0 && j->pass.micro == 1 && !arrived && !late;
+         ms++) {
+        usleep(1000);
+        late = ms > 60000;
+    }
+    free(j);
+}
+
+static tutti_status beside_pass(void *arg, const tutti_pipe_pass *p, tutti_stream stream)
+{
+    model *m = arg;
+    job *j = malloc(sizeof *j);
+
+    if (j == NULL)
+        return TUTTI_ERR_NO_MEMORY;
+    *j = (job){m, *p};
+    return tutti_stream_call(m->r->ctx, stream, beside, j);
+}
+
+static void beside_body(tt_rank *r)
+{
+    tutti_pipe_opts opts = TUTTI_PIPE_OPTS_INIT;
+    model m = {.r = r};
+    tutti_pipe *pipe;
+
+    opts.micros = 4;
+    opts.bytes = N * sizeof(double);
+    opts.flags = *(const uint32_t *)r->arg;
+    TT_EXPECT_OK(r, tutti_pipe_create(r->comm, &opts, &pipe));
+    TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "compute", 0, &m.stream));
+    TT_EXPECT_OK(r, tutti_pipe_run(pipe, beside_pass, &m, m.stream));
+    TT_EXPECT_OK(r, tutti_stream_sync(r->ctx, m.stream));
+    TT_EXPECT(r, arrived && !late);
+    tutti_pipe_destroy(pipe);
+    tutti_stream_destroy(r->ctx, m.stream);
+}
+
+static void transfers_run_beside_passes(void **state)
+{
+    (void)state;
+    for (uint32_t flags = 0; flags <= TUTTI_PIPE_OVERLAP; flags++)
+        for (int across = 0; across < 2; across++) {
+            arrived = late = false;
+            TT_ASSERT_RANKS(2, across == 1 ? "2x1" : NULL, beside_body, &flags);
+        }
+}
+
 /* One micro-batch for many stages, many for two. */
 static void extreme_shapes(void **state)
 {
@@ -238,6 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_one_place),
         cmocka_unit_test(across_nodes),
+        cmocka_unit_test(transfers_run_beside_passes),
         cmocka_unit_test(extreme_shapes),
         cmocka_unit_test(a_pass_that_fails_ends_the_run_for_all),
         cmocka_unit_test(misuse_is_named_and_nothing_is_lost),

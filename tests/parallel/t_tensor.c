@@ -5,6 +5,9 @@
  * And the shared vocabulary's cross entropy against the plain one in double.
  */
 #include <math.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
 
 #include "tt_test.h"
 
@@ -270,6 +273,79 @@ static void equals_one_place(void **state)
                 }
 }
 
+/* Products that wait for transfers which only overlap brings about: of a reduction, that of the
+ * chunk before; of a gather, all of them. `calls` counts what the communicator has carried out. */
+typedef struct meeting {
+    tt_rank *r;
+    uint32_t from; /* calls before */
+    uint32_t until[3]; /* calls behind these, by chunk, when its product may end */
+    int chunk;
+    _Atomic bool late;
+} meeting;
+
+typedef struct meeting_turn {
+    meeting *m;
+    uint32_t until;
+} meeting_turn;
+
+static void meet(void *arg)
+{
+    meeting_turn *t = arg;
+    meeting *m = t->m;
+
+    for (int ms = 0; atomic_load(&m->r->comm->done_seq) - m->from < t->until && !m->late; ms++) {
+        usleep(1000);
+        m->late = ms > 60000;
+    }
+    free(t);
+}
+
+static tutti_status meeting_product(void *arg, size_t first, size_t rows, tutti_stream stream)
+{
+    meeting *m = arg;
+    meeting_turn *t = malloc(sizeof *t);
+
+    (void)first;
+    (void)rows;
+    if (t == NULL)
+        abort();
+    *t = (meeting_turn){m, m->until[m->chunk++]};
+    return tutti_stream_call(m->r->ctx, stream, meet, t);
+}
+
+static void overlap_body(tt_rank *r)
+{
+    tutti_tp_opts opts = TUTTI_TP_OPTS_INIT;
+    float full[36 * 4] = {0}, part[36 * 4] = {0};
+    const tutti_tp_matrix matrix = {full, part, 36, 4, TUTTI_FLOAT32};
+    tutti_stream stream;
+    tutti_tp *tp;
+
+    opts.chunks = 3;
+    opts.flags = *(const uint32_t *)r->arg;
+    TT_EXPECT_OK(r, tutti_tp_create(r->comm, &opts, &tp));
+    TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "compute", 0, &stream));
+    meeting m = {.r = r, .from = (uint32_t)r->comm->next_seq, .until = {0, 1, 2}};
+    TT_EXPECT_OK(r, tutti_tp_reduce(tp, &matrix, meeting_product, &m, stream));
+    TT_EXPECT_OK(r, tutti_stream_sync(r->ctx, stream));
+    TT_EXPECT(r, !m.late && m.chunk == 3);
+    if (opts.flags != 0) {
+        m = (meeting){.r = r, .from = (uint32_t)r->comm->next_seq, .until = {3, 3, 3}};
+        TT_EXPECT_OK(r, tutti_tp_gather(tp, &matrix, meeting_product, &m, stream));
+        TT_EXPECT_OK(r, tutti_stream_sync(r->ctx, stream));
+        TT_EXPECT(r, !m.late && m.chunk == 3);
+    }
+    tutti_tp_destroy(tp);
+    tutti_stream_destroy(r->ctx, stream);
+}
+
+static void transfers_run_beside_products(void **state)
+{
+    (void)state;
+    for (uint32_t flags = 0; flags <= TUTTI_TP_SEQUENCE; flags++)
+        TT_ASSERT_RANKS(2, NULL, overlap_body, &flags);
+}
+
 static void a_product_that_fails_ends_it_for_all(void **state)
 {
     setup s = {2, TUTTI_TP_SEQUENCE, false, 1};
@@ -447,6 +523,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_one_place),
+        cmocka_unit_test(transfers_run_beside_products),
         cmocka_unit_test(a_product_that_fails_ends_it_for_all),
         cmocka_unit_test(rows_are_dealt_out),
         cmocka_unit_test(the_vocabulary_may_be_shared),

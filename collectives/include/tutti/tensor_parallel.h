@@ -19,7 +19,8 @@
  * other, of each chunk of rows/chunks rows the r-th of n equal parts (tutti_tp_row).
  *
  * Products are given as a function of rows, called chunk by chunk: while a chunk is computed, the
- * chunk before it is reduced, or the one behind it gathered, on a stream of the group's own.
+ * chunk before it is reduced, or the one behind it gathered, on a stream of the group's own. On the
+ * inline stream they follow each other.
  */
 #ifndef TUTTI_TENSOR_PARALLEL_H
 #define TUTTI_TENSOR_PARALLEL_H

@@ -20,6 +20,17 @@ typedef struct tt_math_cast {
     int divisor;
 } tt_math_cast;
 
+/* Rows of logits of which this rank has the columns first ... first + count - 1. */
+typedef struct tt_math_entropy {
+    float *logits; /* [rows][count] */
+    const int32_t *targets; /* [rows] */
+    size_t rows, count;
+    int32_t first;
+    float *max; /* [rows] */
+    float *sums; /* [3][rows]: of the exponentials; the target's exponent; 1 where it was found */
+    float *loss; /* [rows] */
+} tt_math_entropy;
+
 typedef struct tt_math_ops {
     size_t size;
     /* dst[i] = a[i] + b[i]; dst may be a or b. FLOAT32 and FLOAT64. */
@@ -36,6 +47,11 @@ typedef struct tt_math_ops {
      */
     tutti_status (*exact_get)(tt_device *dev, float *x, const int64_t *sums, size_t n,
                               double divisor, bool root, tutti_stream stream);
+    /* Cross entropy in three passes: max of each row; logits to exponentials below max, and sums;
+     * exponentials to probabilities, and loss. Between them max and sums are reduced over ranks. */
+    tutti_status (*entropy_max)(tt_device *dev, const tt_math_entropy *e, tutti_stream stream);
+    tutti_status (*entropy_sums)(tt_device *dev, const tt_math_entropy *e, tutti_stream stream);
+    tutti_status (*entropy_end)(tt_device *dev, const tt_math_entropy *e, tutti_stream stream);
 } tt_math_ops;
 
 extern const tt_math_ops tt_math_host;

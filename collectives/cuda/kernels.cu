@@ -53,6 +53,21 @@ __global__ void tt_k_tree_d(tt_k_tree_args args)
     tt_k_tree_d_body(args);
 }
 
+__global__ void tt_k_entropy_max(tt_k_entropy_args args)
+{
+    tt_k_entropy_max_body(args);
+}
+
+__global__ void tt_k_entropy_sums(tt_k_entropy_args args)
+{
+    tt_k_entropy_sums_body(args);
+}
+
+__global__ void tt_k_entropy_end(tt_k_entropy_args args)
+{
+    tt_k_entropy_end_body(args);
+}
+
 } // extern "C"
 
 static_assert((int)TT_K_F32 == (int)TUTTI_FLOAT32 && (int)TT_K_BF16 == (int)TUTTI_BFLOAT16 &&
@@ -166,4 +181,33 @@ tutti_status tt_cuda_tree(const tt_cuda_tree_job *job, tt_cuda_stream_t stream)
     else
         return no_kernel("tree sum", job->type);
     return launched("tree sum");
+}
+
+static tt_k_entropy_args entropy_args(const tt_cuda_entropy_job *job)
+{
+    return {job->logits, job->targets, job->max,   job->sums,
+            job->loss,   job->rows,    job->count, job->first};
+}
+
+static unsigned row_blocks(size_t rows)
+{
+    return blocks_for(rows * TT_K_WARP);
+}
+
+tutti_status tt_cuda_entropy_max(const tt_cuda_entropy_job *job, tt_cuda_stream_t stream)
+{
+    tt_k_entropy_max<<<row_blocks(job->rows), TT_K_THREADS, 0, stream>>>(entropy_args(job));
+    return launched("a cross entropy's maxima");
+}
+
+tutti_status tt_cuda_entropy_sums(const tt_cuda_entropy_job *job, tt_cuda_stream_t stream)
+{
+    tt_k_entropy_sums<<<row_blocks(job->rows), TT_K_THREADS, 0, stream>>>(entropy_args(job));
+    return launched("a cross entropy's sums");
+}
+
+tutti_status tt_cuda_entropy_end(const tt_cuda_entropy_job *job, tt_cuda_stream_t stream)
+{
+    tt_k_entropy_end<<<row_blocks(job->rows), TT_K_THREADS, 0, stream>>>(entropy_args(job));
+    return launched("a cross entropy's losses");
 }

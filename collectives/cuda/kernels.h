@@ -36,6 +36,18 @@ tutti_status tt_cuda_exact_add(int64_t *sums, const float *x, size_t n, tt_cuda_
 tutti_status tt_cuda_exact_get(float *x, const int64_t *sums, size_t n, double divisor, bool root,
                                tt_cuda_stream_t stream);
 
+/* The passes of a cross entropy: comm/math.h. */
+typedef struct tt_cuda_entropy_job {
+    float *logits;
+    const int32_t *targets;
+    float *max, *sums, *loss;
+    size_t rows, count;
+    int32_t first;
+} tt_cuda_entropy_job;
+tutti_status tt_cuda_entropy_max(const tt_cuda_entropy_job *job, tt_cuda_stream_t stream);
+tutti_status tt_cuda_entropy_sums(const tt_cuda_entropy_job *job, tt_cuda_stream_t stream);
+tutti_status tt_cuda_entropy_end(const tt_cuda_entropy_job *job, tt_cuda_stream_t stream);
+
 /* out[i] = the balanced tree over part[r * stride + i], r < parts, i < n, summed (or multiplied) in
  * fp32, times scale, rounded once. */
 typedef struct tt_cuda_tree_job {

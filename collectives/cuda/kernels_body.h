@@ -30,6 +30,7 @@ enum {
     TT_K_V = 8, /* elements per step */
     TT_K_THREADS = 256,
     TT_K_LANES = 8, /* of a block of squares, as in comm/exact.c */
+    TT_K_WARP = 32,
     TT_K_TREE_DEPTH = 32
 };
 
@@ -334,5 +335,81 @@ typedef struct tt_k_tree_args {
     }
 TT_K_TREE_BODY(tt_k_tree_body, float, tt_k_load_f, tt_k_store_f)
 TT_K_TREE_BODY(tt_k_tree_d_body, double, tt_k_load_d, tt_k_store_d)
+
+/*
+ * Cross entropy over shared columns (comm/math.h). A warp takes a row: its lanes read neighbouring
+ * columns, and all of them go round as often, for they take part in the shuffles.
+ */
+typedef struct tt_k_entropy_args {
+    float *logits;
+    const int32_t *targets;
+    float *max, *sums, *loss;
+    size_t rows, count;
+    int32_t first;
+} tt_k_entropy_args;
+
+#define TT_K_ROWS(row, rows)                                                                       \
+    for (size_t row = tt_k_first() / TT_K_WARP; row < (rows); row += tt_k_stride() / TT_K_WARP)
+
+/* A NaN wins, so that a row with one has no loss. */
+static __device__ inline float tt_k_max(float a, float b)
+{
+    return b > a || b != b ? b : a;
+}
+
+static __device__ inline void tt_k_entropy_max_body(tt_k_entropy_args a)
+{
+    const unsigned lane = threadIdx.x % TT_K_WARP;
+    TT_K_ROWS(row, a.rows)
+    {
+        const float *x = a.logits + row * a.count;
+        float top = tt_k_float(0xff800000u); /* -infinity */
+        for (size_t j = lane; j < a.count; j += TT_K_WARP)
+            top = tt_k_max(top, x[j]);
+        for (int by = 1; by < TT_K_WARP; by *= 2)
+            top = tt_k_max(top, __shfl_xor_sync(0xffffffffu, top, by));
+        if (lane == 0)
+            a.max[row] = top;
+    }
+}
+
+static __device__ inline void tt_k_entropy_sums_body(tt_k_entropy_args a)
+{
+    const unsigned lane = threadIdx.x % TT_K_WARP;
+    TT_K_ROWS(row, a.rows)
+    {
+        float *x = a.logits + row * a.count, max = a.max[row], sum = 0;
+        const int64_t target = (int64_t)a.targets[row] - a.first;
+        const int here = target >= 0 && (uint64_t)target < a.count;
+        const float exponent = here ? x[target] - max : 0;
+        __syncwarp(); /* all have read it */
+        for (size_t j = lane; j < a.count; j += TT_K_WARP) {
+            x[j] = expf(x[j] - max);
+            sum += x[j];
+        }
+        for (int by = 1; by < TT_K_WARP; by *= 2)
+            sum += __shfl_xor_sync(0xffffffffu, sum, by);
+        if (lane == 0) {
+            a.sums[row] = sum;
+            a.sums[a.rows + row] = exponent;
+            a.sums[2 * a.rows + row] = (float)here;
+        }
+    }
+}
+
+static __device__ inline void tt_k_entropy_end_body(tt_k_entropy_args a)
+{
+    const unsigned lane = threadIdx.x % TT_K_WARP;
+    TT_K_ROWS(row, a.rows)
+    {
+        float *x = a.logits + row * a.count;
+        const float inverse = 1 / a.sums[row];
+        for (size_t j = lane; j < a.count; j += TT_K_WARP)
+            x[j] *= inverse;
+        if (lane == 0) /* infinite where no rank has that column */
+            a.loss[row] = a.sums[2 * a.rows + row] == 0 ? tt_k_float(0x7f800000u)
+                                                        : logf(a.sums[row]) - a.sums[a.rows + row];
+    }
+}
 
 #endif

@@ -70,6 +70,42 @@ static tutti_status cuda_exact_get(tt_device *dev, float *x, const int64_t *sums
     return leave(dev, &p, tt_cuda_exact_get(x, sums, n, divisor, root, p.stream));
 }
 
+static tt_cuda_entropy_job entropy_job(const tt_math_entropy *e)
+{
+    return (tt_cuda_entropy_job){.logits = e->logits,
+                                 .targets = e->targets,
+                                 .max = e->max,
+                                 .sums = e->sums,
+                                 .loss = e->loss,
+                                 .rows = e->rows,
+                                 .count = e->count,
+                                 .first = e->first};
+}
+
+static tutti_status cuda_entropy_max(tt_device *dev, const tt_math_entropy *e, tutti_stream stream)
+{
+    const tt_cuda_entropy_job job = entropy_job(e);
+    place p;
+    TT_TRY(enter(dev, stream, &p));
+    return leave(dev, &p, tt_cuda_entropy_max(&job, p.stream));
+}
+
+static tutti_status cuda_entropy_sums(tt_device *dev, const tt_math_entropy *e, tutti_stream stream)
+{
+    const tt_cuda_entropy_job job = entropy_job(e);
+    place p;
+    TT_TRY(enter(dev, stream, &p));
+    return leave(dev, &p, tt_cuda_entropy_sums(&job, p.stream));
+}
+
+static tutti_status cuda_entropy_end(tt_device *dev, const tt_math_entropy *e, tutti_stream stream)
+{
+    const tt_cuda_entropy_job job = entropy_job(e);
+    place p;
+    TT_TRY(enter(dev, stream, &p));
+    return leave(dev, &p, tt_cuda_entropy_end(&job, p.stream));
+}
+
 const tt_math_ops tt_math_cuda = {
     .size = sizeof(tt_math_ops),
     .add = cuda_add,
@@ -77,4 +113,7 @@ const tt_math_ops tt_math_cuda = {
     .squares = cuda_squares,
     .exact_add = cuda_exact_add,
     .exact_get = cuda_exact_get,
+    .entropy_max = cuda_entropy_max,
+    .entropy_sums = cuda_entropy_sums,
+    .entropy_end = cuda_entropy_end,
 };

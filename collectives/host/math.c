@@ -4,7 +4,7 @@
  * operands, and exact sums. A task is copied and run by the stream's worker; on the inline stream
  * it runs from the caller's stack.
  */
-#include "comm/math.h"
+#include "host/math.h"
 
 #include <math.h>
 #include <string.h>
@@ -171,4 +171,7 @@ const tt_math_ops tt_math_host = {
     .squares = host_squares,
     .exact_add = host_exact_add,
     .exact_get = host_exact_get,
+    .entropy_max = tt_host_entropy_max,
+    .entropy_sums = tt_host_entropy_sums,
+    .entropy_end = tt_host_entropy_end,
 };

@@ -2,6 +2,7 @@
 target_sources(tutti_objects PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/ahead.c
     ${CMAKE_CURRENT_LIST_DIR}/control.c
+    ${CMAKE_CURRENT_LIST_DIR}/entropy.c
     ${CMAKE_CURRENT_LIST_DIR}/fan.c
     ${CMAKE_CURRENT_LIST_DIR}/host.c
     ${CMAKE_CURRENT_LIST_DIR}/kernels.c

@@ -30,6 +30,7 @@ struct tutti_tp {
     tutti_stream transfers;
     tt_event **chunk_done; /* [chunks] */
     tt_event *all_done;
+    tt_tp_scratch scratch;
     tt_live live;
 };
 
@@ -40,6 +41,7 @@ static void free_tp(tutti_tp *tp)
     for (int i = 0; tp->chunk_done != NULL && i < tp->chunks; i++)
         dev->event_destroy(tp->ctx->dev, tp->chunk_done[i]);
     dev->event_destroy(tp->ctx->dev, tp->all_done);
+    tt_tp_scratch_free(&tp->scratch, tp->ctx);
     tutti_stream_destroy(tp->ctx, tp->transfers);
     free(tp->chunk_done);
     free(tp);
@@ -163,6 +165,11 @@ tutti_status tutti_tp_range(const tutti_comm *comm, const char *what, size_t n, 
 tutti_comm *tt_tp_comm(const tutti_tp *tp)
 {
     return tp->comm;
+}
+
+tt_tp_scratch *tt_tp_scratch_of(tutti_tp *tp)
+{
+    return &tp->scratch;
 }
 
 size_t tutti_tp_row(const tutti_tp *tp, size_t rows, size_t local)

@@ -126,11 +126,54 @@ static void tree_ranges(void *const *args, const sg_launch *launch, sg_ranges *o
         sg_reads(out, (const char *)a.part + (size_t)r * a.stride * bytes, a.n * bytes);
 }
 
+static void entropy_max(void *const *args)
+{
+    tt_k_entropy_max_body(ARG(tt_k_entropy_args, 0));
+}
+
+static void entropy_max_ranges(void *const *args, const sg_launch *launch, sg_ranges *out)
+{
+    tt_k_entropy_args a = ARG(tt_k_entropy_args, 0);
+    (void)launch;
+    sg_writes(out, a.max, a.rows * sizeof(float));
+    sg_reads(out, a.logits, a.rows * a.count * sizeof(float));
+}
+
+static void entropy_sums(void *const *args)
+{
+    tt_k_entropy_sums_body(ARG(tt_k_entropy_args, 0));
+}
+
+static void entropy_sums_ranges(void *const *args, const sg_launch *launch, sg_ranges *out)
+{
+    tt_k_entropy_args a = ARG(tt_k_entropy_args, 0);
+    (void)launch;
+    sg_writes(out, a.logits, a.rows * a.count * sizeof(float));
+    sg_writes(out, a.sums, 3 * a.rows * sizeof(float));
+    sg_reads(out, a.max, a.rows * sizeof(float));
+    sg_reads(out, a.targets, a.rows * sizeof(int32_t));
+}
+
+static void entropy_end(void *const *args)
+{
+    tt_k_entropy_end_body(ARG(tt_k_entropy_args, 0));
+}
+
+static void entropy_end_ranges(void *const *args, const sg_launch *launch, sg_ranges *out)
+{
+    tt_k_entropy_args a = ARG(tt_k_entropy_args, 0);
+    (void)launch;
+    sg_writes(out, a.logits, a.rows * a.count * sizeof(float));
+    sg_writes(out, a.loss, a.rows * sizeof(float));
+    sg_reads(out, a.sums, 3 * a.rows * sizeof(float));
+}
+
 enum { P = sizeof(void *), Z = sizeof(size_t), I = sizeof(int), D = sizeof(double) };
 static const size_t cast_sizes[] = {sizeof(tt_k_cast_args)}, scale_sizes[] = {P, P, Z, D},
                     add_sizes[] = {P, P, P, Z, I}, squares_sizes[] = {P, P, I, Z},
                     exact_add_sizes[] = {P, P, Z}, exact_get_sizes[] = {P, P, Z, D, I},
-                    tree_sizes[] = {sizeof(tt_k_tree_args)};
+                    tree_sizes[] = {sizeof(tt_k_tree_args)},
+                    entropy_sizes[] = {sizeof(tt_k_entropy_args)};
 
 static const sg_kernel table[] = {
     {"tt_k_cast", 1, cast_sizes, cast, cast_ranges, 0},
@@ -142,6 +185,9 @@ static const sg_kernel table[] = {
     {"tt_k_exact_get", 5, exact_get_sizes, exact_get, exact_get_ranges, 0},
     {"tt_k_tree", 1, tree_sizes, tree, tree_ranges, 0},
     {"tt_k_tree_d", 1, tree_sizes, tree_d, tree_ranges, 0},
+    {"tt_k_entropy_max", 1, entropy_sizes, entropy_max, entropy_max_ranges, SG_KERNEL_SYNCS},
+    {"tt_k_entropy_sums", 1, entropy_sizes, entropy_sums, entropy_sums_ranges, SG_KERNEL_SYNCS},
+    {"tt_k_entropy_end", 1, entropy_sizes, entropy_end, entropy_end_ranges, 0},
 };
 
 __attribute__((constructor)) static void list_kernels(void)

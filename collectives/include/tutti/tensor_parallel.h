@@ -132,9 +132,9 @@ typedef struct tutti_tp_logits {
  * Cross entropy over a vocabulary whose columns the ranks share: loss[i] = -log p(targets[i]) on
  * every rank, and the logits become this rank's columns of the probabilities, from which the
  * gradient is (p - [column is the target]). Two all-reduces of rows and 3 rows floats, whatever the
- * vocabulary. A target outside of it makes that row's loss infinite. Arrays must stay until the
- * stream has passed. Errors: ARG, UNSUPPORTED (CUDA: combine your kernel's maxima and sums with
- * tutti_all_reduce), NO_MEMORY, those of all_reduce.
+ * vocabulary. A target outside of it makes that row's loss infinite. Arrays, the device's memory,
+ * must stay until the stream has passed. A call with more rows than any before makes memory of 16
+ * bytes a row. Errors: ARG, STATE, NO_MEMORY, those of all_reduce.
  * Collective: yes, over the communicator. Blocks: inline stream host, else no. Stream: ordered on
  * `stream`. Threads: one at a time per communicator. Graph-capture: refused. After a failure:
  * refused.

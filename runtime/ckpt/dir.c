@@ -157,9 +157,11 @@ tutti_status tt_dir_open_at(int dir, const char *name, int *fd_out)
     int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
         return tt_fail(TUTTI_ERR_CORRUPT, "%s is not a directory", name);
-    if (fd < 0)
-        return tt_fail_errno(errno == ENOENT ? TUTTI_ERR_NOT_FOUND : TUTTI_ERR_IO, errno,
-                             "cannot open %s", name);
+    if (fd < 0) /* EIO: the disk has lost it, which is damage like any other */
+        return tt_fail_errno(errno == ENOENT ? TUTTI_ERR_NOT_FOUND
+                             : errno == EIO  ? TUTTI_ERR_CORRUPT
+                                             : TUTTI_ERR_IO,
+                             errno, "cannot open %s", name);
     *fd_out = fd;
     return TUTTI_OK;
 }

@@ -19,8 +19,9 @@ tutti_status tt_file_open(int dir, const char *name, int *fd_out, uint64_t *byte
         return tt_fail(TUTTI_ERR_CORRUPT, "%s is missing", name);
     if (fd < 0 && errno == ELOOP)
         return tt_fail(TUTTI_ERR_CORRUPT, "%s is a symbolic link", name);
-    if (fd < 0)
-        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot open %s", name);
+    if (fd < 0) /* EIO: see tt_file_read */
+        return tt_fail_errno(errno == EIO ? TUTTI_ERR_CORRUPT : TUTTI_ERR_IO, errno,
+                             "cannot open %s", name);
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);
         return tt_fail(TUTTI_ERR_CORRUPT, "%s is not a regular file", name);

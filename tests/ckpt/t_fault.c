@@ -150,32 +150,55 @@ static void all_faults(void **state)
     faults(1, 0);
 }
 
-/* The newest cannot be read (at each of its reads, from there on): the one before it is taken, or,
- * where the fault has no end, an error is told; no crash, no wrong data. */
+/* One load whose newest checkpoint, at its event `at`, fails. */
+static void faulty_load(const char *dir, tt_fs_plan plan, uint64_t *older)
+{
+    tutti_status status;
+    int64_t got;
+    char text[1024], where[512];
+    tt_fs_begin(&plan);
+    const char *report = small_job_load(RANKS, dir, -1, &status, &got, text);
+    tt_fs_end();
+    snprintf(where, sizeof where, "%s at event %llu, %s", strerror(plan.error),
+             (unsigned long long)plan.at, tt_fs_hit());
+    if (report[0] != '\0') { /* after the open: the read says so */
+        CHECK(strstr(report, "opened, but") != NULL, "%s: %s", where, report);
+        return;
+    }
+    CHECK(status != TUTTI_OK || got == 2 || got == 3, "%s: step %lld", where, (long long)got);
+    CHECK(status == TUTTI_OK || strstr(text, strerror(plan.error)) != NULL, "%s: %s", where, text);
+    CHECK(plan.error != EIO || status == TUTTI_OK, "%s: what is lost is passed over, not %s", where,
+          text);
+    *older += status == TUTTI_OK && got == 2;
+}
+
+/* The newest cannot be opened or read, once or from there on: what the disk lost is damage, and the
+ * one before is taken; what may not be read is told by its name; no crash, no wrong data. */
 static void faulty_reads(void **state)
 {
     (void)state;
+    static const struct {
+        int error;
+        bool stays;
+    } cases[] = {{EIO, false}, {EIO, true}, {EACCES, false}, {EMFILE, true}};
     char dir[PATH_CAP], newest[PATH_CAP + 32];
     tutti_status status;
     int64_t got;
+    uint64_t older = 0;
     fresh(dir);
     snprintf(newest, sizeof newest, "%s/step-000000000003", dir);
-    tt_fs_plan plan = {.root = newest, .kinds = TT_FS_READ};
+    tt_fs_plan plan = {.root = newest, .kinds = TT_FS_READ | TT_FS_OPEN};
     tt_fs_begin(&plan);
     assert_string_equal(small_job_load(RANKS, dir, -1, &status, &got, NULL), "");
-    uint64_t events = tt_fs_end(), opening = 0;
+    uint64_t events = tt_fs_end();
     assert_int_equal(got, 3);
-    for (uint64_t at = 1; at <= events; at++) {
-        plan.at = at;
-        plan.error = EIO;
-        tt_fs_begin(&plan);
-        const char *report = small_job_load(RANKS, dir, -1, &status, &got, NULL);
-        tt_fs_end();
-        opening += report[0] == '\0' && status == TUTTI_OK && got == 2;
-        CHECK(report[0] != '\0' || status != TUTTI_OK || got == 2 || got == 3,
-              "read %llu: step %lld", (unsigned long long)at, (long long)got);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        plan.error = cases[c].error;
+        plan.stays = cases[c].stays;
+        for (plan.at = 1; plan.at <= events; plan.at += c == 0 ? 1 : 3)
+            faulty_load(dir, plan, &older);
     }
-    assert_true(opening >= 3); /* the manifest and the blocks of three files */
+    assert_true(older >= 6); /* the folder, the manifest, the blocks of three files */
     scratch_remove(dir);
 }
 

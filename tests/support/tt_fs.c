@@ -231,13 +231,14 @@ int openat(int dir, const char *name, int flags, ...)
         mode = va_arg(args, mode_t);
         va_end(args);
     }
-    if (off() || (flags & O_CREAT) == 0)
+    bool makes = (flags & O_CREAT) != 0;
+    if (off() || (!makes && (plan.kinds & TT_FS_OPEN) == 0))
         return (int)syscall(SYS_openat, dir, name, flags, mode);
     pthread_mutex_lock(&lock);
-    int error = event(TT_FS_NAME, "open", dir, name);
+    int error = event(makes ? TT_FS_NAME : TT_FS_OPEN, "open", dir, name);
     if (error > 0)
         return fail(error);
-    bool record = recording(dir, name);
+    bool record = makes && recording(dir, name);
     bool was = record && faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
     int fd = (int)syscall(SYS_openat, dir, name, flags, mode);
     if (fd >= 0 && record && !was) {

@@ -16,7 +16,8 @@ enum {
     TT_FS_SYNC = 2, /* fsync, fdatasync */
     TT_FS_NAME = 4, /* open that makes a file, rename, link, unlink, mkdir */
     TT_FS_SPACE = 8, /* fallocate, ftruncate */
-    TT_FS_READ = 16 /* pread */
+    TT_FS_READ = 16, /* pread */
+    TT_FS_OPEN = 32 /* open of what is there */
 };
 
 typedef struct tt_fs_plan {

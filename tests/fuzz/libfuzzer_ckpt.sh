@@ -26,5 +26,5 @@ if [ ! -x fuzz-build/bin/fuzz_ckpt ]; then
 fi
 export TT_FUZZ_READER=$number
 TT_FUZZ_SEEDS=fuzz-$1 fuzz-build/bin/fuzz_ckpt
-exec fuzz-build/bin/fuzz_ckpt -max_total_time="$seconds" -max_len=65536 -len_control=0 -timeout=20 -rss_limit_mb=2500 \
+exec fuzz-build/bin/fuzz_ckpt -max_total_time="$seconds" -max_len=65536 -len_control=0 -timeout=120 -rss_limit_mb=2500 \
     -handle_abrt=0 -handle_segv=0 -handle_bus=0 -handle_fpe=0 -handle_ill=0 -report_slow_units=60 -print_final_stats=1 -artifact_prefix="crash-$1-" "fuzz-$1"

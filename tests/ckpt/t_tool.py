@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import struct
 import subprocess
 import tempfile
@@ -277,6 +278,17 @@ class Move(Scratch):
         os.unlink(self.path("one.h5"))
         self.bad(3, "", "merge", self.stored(7, ""), self.path("one.h5"))
         self.assertEqual([n for n in os.listdir(self.folder.name) if "one.h5" in n], [])
+
+
+    def test_a_limit_on_files(self):
+        self.save({"w": ("F32", [50000], b"\0" * 200000)}, 1)
+        for command in ("export", "merge"):
+            ran = subprocess.run([os.path.join(BIN, "tutti"), "ckpt", command, self.run_dir, self.path("out.safetensors")],
+                                 capture_output=True, text=True, check=False,
+                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)))
+            self.assertEqual(ran.returncode, 1, ran.stderr)
+            self.assertIn("File too large", ran.stderr)
+            self.assertEqual([n for n in os.listdir(self.folder.name) if "out." in n], [])
 
 
 class Prune(Scratch):

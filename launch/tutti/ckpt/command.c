@@ -7,6 +7,7 @@
  */
 #include "ckpt.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +155,7 @@ static int run(const command *c, int argc, char **argv)
 int command_ckpt(int argc, char **argv)
 {
     tt_log_reload();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of a write, not the end */
     if (argc >= 2 && (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0)) {
         print_usage(stdout);
         return 0;

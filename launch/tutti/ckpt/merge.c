@@ -51,12 +51,24 @@ static tutti_status copy_structure(merger *w, int memory)
     return TUTTI_OK;
 }
 
+/* Before HDF5 makes its memory file, which is subject to the same limit on the size of files: one
+ * that it cannot finish ends the process at its exit. At most a page of padding, and its own bytes,
+ * come with each tensor. */
+static tutti_status try_size(const merger *w)
+{
+    const uint64_t each = 5120, own = 65536;
+    if (ftruncate(w->out.fd, (off_t)(ckpt_bytes(w->list, w->n) + w->n * each + own)) != 0)
+        return tt_fail_errno(TUTTI_ERR_IO, errno, "cannot give %s its size", w->out.path);
+    return TUTTI_OK;
+}
+
 static tutti_status merge(const ckpt_args *a, const ckpt_file *file, merger *w)
 {
     int memory;
     TT_TRY(ckpt_select(a, file, 2, &w->list, &w->n));
     TT_TRY(tt_calloc(w->n, sizeof *w->offset, &w->offset));
     TT_TRY(tt_output_open(a->word[1], false, &w->out));
+    TT_TRY(try_size(w));
     TT_TRY(tt_h5_plain_make(&file->src.m, w->list, w->n, w->offset, &memory));
     tutti_status status = copy_structure(w, memory);
     close(memory);

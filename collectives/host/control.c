@@ -102,7 +102,7 @@ typedef struct hello {
 
 static tutti_status attach(tt_host *host, const hello *all)
 {
-    bool able = host->nodes == 1 && host->locals > 1;
+    bool able = host->locals > 1;
     if (host->locals > 1 && host->local > 0)
         TT_TRY(tt_shm_attach(&all[host->ranks[0]].shm, &host->shm));
     if (host->locals > 1)
@@ -122,6 +122,26 @@ static void choose_barrier(tt_host *host)
     const tt_patience *patience = &host->comm->ctx->caller_patience;
     tt_control *control = host->shm.base;
     atomic_store(&control->counted, patience->spin_ns == 0 || host->locals > TT_FLAGS_MOST);
+}
+
+/* Whether slots are needed anywhere: chunks that pass them are small, on all nodes. */
+static tutti_status find_slots(tt_host *host)
+{
+    tt_group *group = &host->comm->group;
+    uint8_t mine, *all = NULL;
+    host->reaches = atomic_load(&host->control->unreachable) == 0;
+    host->slots_pass = host->locals > 1 && !host->reaches;
+    mine = host->slots_pass;
+    if (host->nodes == 1 || host->most_locals == 1)
+        return TUTTI_OK;
+    tutti_status status =
+        tt_agree(group, "making a communicator", tt_calloc((size_t)group->size, 1, &all));
+    if (status == TUTTI_OK)
+        status = tt_all_gather_fixed(group, "making a communicator", &mine, sizeof mine, all);
+    for (int i = 0; i < group->size && status == TUTTI_OK; i++)
+        host->slots_pass = host->slots_pass || all[i] != 0;
+    free(all);
+    return status;
 }
 
 tutti_status tt_control_create(tt_host *host)
@@ -146,7 +166,7 @@ tutti_status tt_control_create(tt_host *host)
     if (status == TUTTI_OK)
         status = tt_agree(group, "making a communicator", attach(host, all));
     if (status == TUTTI_OK)
-        host->reaches = atomic_load(&host->control->unreachable) == 0;
+        status = find_slots(host);
     tt_shm_seal(&host->shm);
     free(all);
     return status;

@@ -89,6 +89,7 @@ typedef struct tt_host {
     tt_control *control;
     tt_shm shm; /* control's memory, where ranks share it */
     bool reaches; /* plain memory of the others on this node, by way of the kernel */
+    bool slots_pass; /* some node's ranks hand plain memory over through slots */
     pid_t *pid; /* of each local rank; 0: this process */
     uint64_t proof; /* read by the others to find out */
     bool counted; /* ranks count arrivals instead of looking at each other's words */

@@ -16,11 +16,13 @@
  * the same steps in the same order, oldest chunks first; that orders the messages between two
  * ranks, and a rank may wait for them in that order.
  *
- * Registered buffers are read and written by the drivers in place. If a buffer that peers must
- * reach is plain, the node works in staged rounds: ranks with plain input copy a chunk into a slot,
- * a barrier, ranks with plain output copy results from the drivers' slots. Input slots are free
- * again two barriers later, output slots two iterations after they were written. In place is safe
- * in every mixture: a piece is overwritten only by its driver, after it was read and sent.
+ * Registered buffers are read and written by the drivers in place; plain ones that the system lets
+ * ranks reach (reach.c) in the same way, others' input by way of scratch memory. Else, if a buffer
+ * that peers must reach is plain, the node works in staged rounds: ranks with plain input copy a
+ * chunk into a slot, a barrier, ranks with plain output copy results from the drivers' slots. Input
+ * slots are free again two barriers later, output slots two iterations after they were written. In
+ * place is safe in every mixture: a piece is overwritten only by its driver, after it was read and
+ * sent.
  *
  * Results are made and received where this rank wants them; a node's only rank sends from its
  * input: between such nodes nothing is copied.
@@ -80,44 +82,69 @@ static tt_link *link_of(const tt_reduction *p, const tt_chunk *c, int hop)
     return &p->host->links[row * (size_t)p->route->hops + (size_t)hop];
 }
 
+/* A block of a chunk's input, n elements from `at` of the vector on; they are `before` elements
+ * into the chunk. */
+typedef struct block {
+    size_t at, before, n;
+} block;
+
+static tutti_status view_input(const tt_reduction *p, const tt_chunk *c, int local, block b)
+{
+    const tt_host *host = p->host;
+    const tt_peer *peer = &host->peer[local];
+    const char *in = peer->in;
+    if (in != NULL) {
+        in += b.at * p->element;
+    } else if (p->reached) {
+        char *room = host->work + p->scratch + (size_t)local * p->block * p->element;
+        TT_TRY(tt_reach_read(p->run, local, peer->notice.in.offset + b.at * p->element, room,
+                             b.n * p->element));
+        in = room;
+    } else {
+        in = in_slot(p, local, c->k, c->slice) + b.before * p->element;
+    }
+    host->operand[local] = (tt_operand){in, false};
+    return TUTTI_OK;
+}
+
 /* Sums the node's fragments of adjacent places [lo, hi). */
-static void sum_adjacent(const tt_reduction *p, const tt_chunk *c, int lo, int hi)
+static tutti_status sum_adjacent(const tt_reduction *p, const tt_chunk *c, int lo, int hi)
 {
     tt_host *host = p->host;
     const tt_order *order = &host->order;
     const size_t n = tt_chunk_between(c, lo, hi), at = tt_reduction_at(p, c, lo);
-    char *out = in_room(p, c, &p->fragments) + tt_chunk_before(c, lo) * p->own_bytes;
-    for (int i = 0; i < host->locals && n > 0; i++) {
-        const char *in = host->peer[i].in;
-        host->operand[i] = (tt_operand){in != NULL ? in + at * p->element
-                                                   : in_slot(p, i, c->k, c->slice) +
-                                                         tt_chunk_before(c, lo) * p->element,
-                                        false};
+    block b = {at, tt_chunk_before(c, lo), 0};
+    for (size_t done = 0; done < n; done += b.n, b.at += b.n, b.before += b.n) {
+        char *out = in_room(p, c, &p->fragments) + tt_chunk_before(c, lo) * p->own_bytes;
+        b.n = tt_min_size(p->block, n - done);
+        for (int i = 0; i < host->locals; i++)
+            TT_TRY(view_input(p, c, i, b));
+        for (int i = 0; i < order->own; i++) {
+            const bool partial = order->partial[order->first[host->node] + i];
+            const size_t bytes = tt_operand_size(p->call->dtype, partial);
+            tt_reduce(&(tt_reduce_job){.tree = &order->fragment[i],
+                                       .in = host->operand,
+                                       .n = b.n,
+                                       .dtype = p->call->dtype,
+                                       .op = p->call->op,
+                                       .out = out + done * bytes,
+                                       .out_partial = partial,
+                                       .divisor = 1});
+            out += n * bytes;
+        }
     }
-    for (int i = 0; i < order->own && n > 0; i++) {
-        bool partial = order->partial[order->first[host->node] + i];
-        tt_reduce(&(tt_reduce_job){.tree = &order->fragment[i],
-                                   .in = host->operand,
-                                   .n = n,
-                                   .dtype = p->call->dtype,
-                                   .op = p->call->op,
-                                   .out = out,
-                                   .out_partial = partial,
-                                   .divisor = 1});
-        out += n * tt_operand_size(p->call->dtype, partial);
-    }
+    return TUTTI_OK;
 }
 
-static void sum_fragments(const tt_reduction *p, const tt_chunk *c, int lo, int hi)
+static tutti_status sum_fragments(const tt_reduction *p, const tt_chunk *c, int lo, int hi)
 {
     if (p->whole)
-        return;
-    if (!p->by_rank) {
-        sum_adjacent(p, c, lo, hi);
-        return;
-    }
+        return TUTTI_OK;
+    if (!p->by_rank)
+        return sum_adjacent(p, c, lo, hi);
     for (int place = lo; place < hi; place++)
-        sum_adjacent(p, c, place, place + 1);
+        TT_TRY(sum_adjacent(p, c, place, place + 1));
+    return TUTTI_OK;
 }
 
 static tutti_status post_receives(const tt_reduction *p, const tt_chunk *c, int t)
@@ -165,16 +192,14 @@ static tutti_status enter(const tt_reduction *p, const tt_chunk *c, int t)
             continue;
         if (t == 0 && hop->lo >= stage->lo && hop->hi <= stage->hi) {
             if (!keeps)
-                sum_fragments(p, c, stage->lo, stage->hi);
+                TT_TRY(sum_fragments(p, c, stage->lo, stage->hi));
             keeps = true;
         } else if (t == 0) {
-            sum_fragments(p, c, hop->lo, hop->hi);
+            TT_TRY(sum_fragments(p, c, hop->lo, hop->hi));
         }
         TT_TRY(send_hop(p, c, t, i));
     }
-    if (!keeps)
-        sum_fragments(p, c, stage->lo, stage->hi);
-    return TUTTI_OK;
+    return keeps ? TUTTI_OK : sum_fragments(p, c, stage->lo, stage->hi);
 }
 
 /* Takes what a node sent of places from lo on as operands, all of the node's fragments; returns the
@@ -266,24 +291,28 @@ static tutti_status leave(const tt_reduction *p, const tt_chunk *c, int t)
 }
 
 /* Hands a chunk of results to the local ranks that want it. */
-static void deliver(const tt_reduction *p, const tt_chunk *c)
+static tutti_status deliver(const tt_reduction *p, const tt_chunk *c)
 {
     const tt_host *host = p->host;
     const size_t bytes = c->n * p->element;
     bool slot = false;
     if (p->by_rank || bytes == 0)
-        return;
+        return TUTTI_OK;
     const char *from = result_of(p, c, 0);
     for (int i = 0; i < host->locals; i++) {
         char *out = host->peer[i].out;
         if (!tt_reduction_wants(p, host->ranks[i]))
             continue;
-        slot = slot || out == NULL;
+        if (out == NULL && p->reached)
+            TT_TRY(tt_reach_write(
+                p->run, i, host->peer[i].notice.out.offset + c->begin * p->element, from, bytes));
+        slot = slot || (out == NULL && !p->reached);
         if (out != NULL && out + c->begin * p->element != from)
             memcpy(out + c->begin * p->element, from, bytes);
     }
     if (slot)
         memcpy(out_slot(p, host->local, c->k, c->slice), from, bytes);
+    return TUTTI_OK;
 }
 
 static tutti_status move_on(const tt_reduction *p, size_t k, int t)
@@ -296,7 +325,7 @@ static tutti_status move_on(const tt_reduction *p, size_t k, int t)
         if (t < p->route->stages)
             TT_TRY(enter(p, &c, t));
         else
-            deliver(p, &c);
+            TT_TRY(deliver(p, &c));
     }
     return TUTTI_OK;
 }

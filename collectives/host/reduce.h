@@ -5,7 +5,7 @@
 
 #include "host/host.h"
 
-enum { TT_REDUCTION_ALIGN = 64, TT_STAGES_MOST = 64 };
+enum { TT_REDUCTION_ALIGN = 64, TT_REDUCTION_BLOCK = 128 << 10, TT_STAGES_MOST = 64 };
 
 /* Memory that a stage needs for each chunk in it: at[] of a slice's work, `ring` times. */
 typedef struct tt_room {
@@ -24,6 +24,9 @@ typedef struct tt_reduction {
     size_t lag;
     bool by_rank; /* units are pieces of the ranks' ranges, which lie anywhere */
     bool staged;
+    bool reached; /* some plain buffers, by way of the kernel */
+    size_t block; /* elements of input summed at once */
+    size_t scratch; /* in host->work: a block of each local rank's input that is reached */
     bool whole; /* this rank's input is its node's fragment: sent from where it lies */
     size_t own_bytes; /* of one element in this node's fragments */
     tt_room fragments, spare, received[TT_STAGES_MOST], sums[TT_STAGES_MOST];

@@ -172,17 +172,23 @@ tutti_status tt_reduction_plan(tt_run *run, tt_reduction *p)
         tt_tune_message(&host->tune, &(tt_between){.nodes = host->nodes,
                                                    .locals = host->most_locals,
                                                    .bytes = p->total * p->element,
+                                                   .slots = host->slots_pass,
                                                    .narrow = p->wide != p->element,
                                                    .pairs = host->order.pairs});
     p->slices = message.leader && !p->by_rank ? 1 : host->most_locals;
     p->mine = (p->slices - host->local + host->locals - 1) / host->locals;
     for (int i = 0; i < host->locals && host->locals > 1; i++)
         p->staged = p->staged || tt_reduction_plain_in(p, i) || tt_reduction_plain_out(p, i);
+    p->reached = p->staged && host->reaches;
+    p->staged = p->staged && !p->reached;
     TT_TRY(find_route(p, message.way));
     p->whole = host->locals == 1 && (!p->by_rank || message.way == TT_DIRECT);
     p->own_bytes = tt_order_node_bytes(&host->order, host->node, call->dtype);
     cut(p, &message);
     lay_out(p);
+    p->scratch = (size_t)p->mine * p->work;
+    p->block = TT_REDUCTION_BLOCK / p->element;
     return tt_links_reserve(run, (size_t)p->mine * p->lag * (size_t)p->route->hops,
-                            (size_t)p->mine * p->work);
+                            p->scratch +
+                                (p->reached ? (size_t)host->locals * TT_REDUCTION_BLOCK : 0));
 }

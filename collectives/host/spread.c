@@ -95,7 +95,7 @@ static bool from_here(const plan *p, int block)
 static bool slotted(const plan *p, int block)
 {
     const tt_notice *notice = &p->host->peer[p->host->seat[block].local].notice;
-    if (p->host->locals == 1 || p->host->reaches)
+    if (p->host->locals == 1 || (p->host->reaches && p->host->nodes == 1))
         return false;
     return from_here(p, block) ? notice->in.id == 0 : notice->out.id == 0;
 }
@@ -201,7 +201,8 @@ static tutti_status provide(const plan *p, int block, int index, size_t k)
 /* Whether a block of this one node lies in a peer's plain memory, which is read from there. */
 static bool reached(const plan *p, int block)
 {
-    return p->host->reaches && p->host->peer[p->host->seat[block].local].in == NULL;
+    return p->host->reaches && p->host->nodes == 1 &&
+           p->host->peer[p->host->seat[block].local].in == NULL;
 }
 
 static tutti_status read_round(const plan *p, size_t k)

@@ -12,10 +12,12 @@
  *            read first: an ordinary store would fetch the line only to overwrite it.
  *   leader   between nodes, up to here messages cost more than bytes: one rank of each node, every
  *            stage the whole vector.
- *   direct   up to so many nodes every two exchange their parts at once: few stages. Two nodes
- *            exchange everything, which is as many bytes as two exchanges of halves.
- *   piece    of a message that TCP carries without asking first (Open MPI: below 64 KiB); so many
- *            are under way that the link never waits.
+ *   direct   up to so many nodes every two exchange their parts at once: few stages. Each node sums
+ *            its part only. Two nodes exchange everything up to `double`: as many bytes, a stage
+ *            less, and twice the sums.
+ *   piece    of a message that TCP carries without asking first (Open MPI: below 64 KiB), so many
+ *            that the link never waits. Larger ones are received without a copy, so a chunk grows
+ *            with the call; in all a window's bytes are under way.
  */
 #include "host/tune.h"
 
@@ -36,8 +38,13 @@ enum {
     LEADER = 8 << 10,
     DIRECT_MOST = 4, /* nodes */
     NARROW_DIRECT_MOST = 16, /* the same for sums that grow on their way */
+    DOUBLE = 2 << 20, /* of a slice */
     PIECE = 60 << 10,
     PIECE_LAG = 32,
+    CHUNKS = 8, /* of a slice, at least */
+    UNITS_MOST = 4, /* of TUTTI_CHUNK_BYTES in a chunk */
+    WINDOW = 8 << 20,
+    WINDOWS = 32 << 20, /* of a node */
     LAG = 4,
     LAG_MOST = 1024
 };
@@ -80,25 +87,51 @@ static tt_way choose_way(const tt_tune *tune, const tt_between *at)
         return TT_DIRECT;
     if (tune->way != TT_WAYS)
         return tune->way;
-    if (at->nodes == 2 || at->bytes <= tune->leader_bytes)
+    if (at->bytes <= tune->leader_bytes ||
+        (at->nodes == 2 && at->bytes <= (size_t)at->locals * DOUBLE))
         return TT_DOUBLING;
     return at->nodes <= direct_most ? TT_DIRECT : TT_HALVING;
 }
 
+/* Bytes of a slice under way in a stage of the direct way. */
+static size_t window(const tt_between *at)
+{
+    return tt_min_size(WINDOW, WINDOWS / (size_t)at->locals);
+}
+
+/* Of one slice. */
+static size_t choose_chunk(const tt_tune *tune, const tt_between *at, tt_way way)
+{
+    const size_t locals = (size_t)at->locals, least = 2 * PIECE;
+    const size_t bytes = at->bytes / locals / CHUNKS;
+    if (tune->node_chunk > 0)
+        return tune->node_chunk;
+    if (way == TT_HALVING)
+        return tune->slot_bytes / locals;
+    if (way == TT_DOUBLING)
+        return tt_min_size(PIECE, tune->unit);
+    return tt_min_size(bytes < least ? least : bytes,
+                       tt_min_size(UNITS_MOST * tune->unit, window(at) / LAG));
+}
+
 tt_message tt_tune_message(const tt_tune *tune, const tt_between *at)
 {
-    tt_message message = {.way = choose_way(tune, at),
+    const tt_way way = choose_way(tune, at);
+    const size_t locals = (size_t)at->locals;
+    tt_message message = {.way = way,
                           .leader = at->pairs && at->locals > 1 && at->bytes <= tune->leader_bytes,
-                          .chunk_bytes = tune->slot_bytes,
+                          .chunk_bytes = locals * choose_chunk(tune, at, way),
                           .lag = tune->lag};
-    const bool doubles = message.way == TT_DOUBLING;
-    if (tune->node_chunk > 0 || doubles)
-        message.chunk_bytes =
-            (size_t)at->locals * (tune->node_chunk > 0 ? tune->node_chunk : PIECE);
-    if (at->locals > 1 || tune->node_chunk == 0) /* it passes the slots */
+    if (at->slots)
         message.chunk_bytes = tt_min_size(message.chunk_bytes, tune->slot_bytes);
-    if (message.lag == 0)
-        message.lag = doubles ? PIECE_LAG : LAG;
+    if (message.lag > 0)
+        return message;
+    const size_t fit = window(at) / (message.chunk_bytes / locals + 1);
+    message.lag = LAG;
+    if (way == TT_DOUBLING)
+        message.lag = PIECE_LAG;
+    else if (way == TT_DIRECT && fit > LAG)
+        message.lag = tt_min_size(fit, PIECE_LAG);
     return message;
 }
 
@@ -109,6 +142,7 @@ tutti_status tt_tune_find(int locals, size_t chunk_bytes, size_t slots, tt_tune 
     size_t carry = CARRY / ranks, limit = SLOTS_MOST / slots / ranks / PART * PART, given = 0;
     tune.carry_bytes = carry < CARRY_LEAST ? CARRY_LEAST : carry;
     tune.reached_bytes = tt_min_size(tune.carry_bytes, REACHED);
+    tune.unit = tt_round_up(chunk_bytes, PART);
     tune.slot_bytes = tt_min_size(tt_round_up(chunk_bytes, PART), limit);
     long long lag;
     TT_TRY(override(TT_ENV_SMALL_BYTES, &tune.small_bytes));

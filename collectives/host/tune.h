@@ -12,6 +12,7 @@ typedef struct tt_tune {
     size_t carry_bytes; /* input of plain memory that does */
     size_t reached_bytes; /* the same where ranks reach each other's plain memory */
     size_t slot_bytes; /* of plain memory and messages under way, per slot */
+    size_t unit; /* TUTTI_CHUNK_BYTES */
     size_t nt_bytes; /* outputs from here on are written past the cache */
     tt_way way; /* between nodes; TT_WAYS: by size and number of nodes */
     size_t leader_bytes; /* up to here one rank of a node speaks for all */
@@ -23,6 +24,7 @@ typedef struct tt_tune {
 typedef struct tt_between {
     int nodes, locals; /* locals: of the largest node */
     size_t bytes;
+    bool slots; /* chunks may have to pass the slots */
     bool narrow; /* 16-bit elements, whose sums over several nodes take 32 */
     bool pairs; /* the order allows other ways than the direct one */
 } tt_between;

@@ -322,5 +322,43 @@ class Prune(Scratch):
         self.assertIn("process 7 on elsewhere", ran.stderr)
 
 
+@unittest.skipUnless(os.path.exists(os.path.join(BIN, "gpt")), "the examples are not built")
+class Parts(Scratch):
+    """Two ranks with folders of their own, as nodes with disks of their own have them."""
+
+    def setUp(self):
+        super().setUp()
+        self.part = [self.path("a"), self.path("b")]
+        run = ["mpirun", "--oversubscribe", "--bind-to", "none"] + (["--allow-run-as-root"] if os.getuid() == 0 else [])
+        for i, folder in enumerate(self.part):
+            os.mkdir(folder)
+            run += ([":"] if i > 0 else []) + ["-np", "1", "-wdir", folder, "env", f"TUTTI_HOST_ID=node-{i}", os.path.join(BIN, "gpt"), "--steps", "2", "--every", "1",
+                    "--keep", "0", "--layers", "1", "--width", "16", "--heads", "1", "--context", "8", "--batch", "2", "--sample", "0",
+                    "--zero", "1", "--device", "host", "--text", __file__, "--ckpt", "run", "--ckpt-node-local"]
+        ran = subprocess.run(run, capture_output=True, text=True, timeout=110, check=False)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.runs = [os.path.join(folder, "run") for folder in self.part]
+        self.steps = sorted(int(name[5:]) for name in os.listdir(self.runs[0]) if name.startswith("step-"))
+        self.assertEqual(len(self.steps), 3)
+
+    def test_a_part(self):
+        for run in self.runs:
+            self.assertEqual([e["step"] for e in json.loads(self.good("ls", run, "--json"))], self.steps)
+            self.good("verify", run, "--all")
+            keep = ("prune", run, "--keep-last", "1", "--json")
+            ran = tool(*keep)
+            self.assertEqual((ran.returncode, json.loads(ran.stdout)), (0, []), ran.stderr)
+            self.assertIn("one node's part", ran.stderr)
+            self.bad(2, "is no step", *keep, "x")
+            # the newest is not whole elsewhere: the one before it is the last
+            self.assertEqual(json.loads(self.good(*keep, self.steps[0], self.steps[1])), [self.steps[0]])
+            self.assertEqual([e["step"] for e in json.loads(self.good("ls", run, "--json"))], self.steps[1:])
+        whole = self.path("whole")  # the parts, copied together, are an ordinary checkpoint
+        for run in self.runs:
+            subprocess.run(["cp", "-r", run + "/.", whole], check=True)
+        self.good("verify", whole, "--all")
+        self.good("merge", whole, self.path("one.h5"))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -36,8 +36,8 @@ static const command commands[] = {
     {"export", ckpt_export, 2, 1 << 20, "CKPT FILE [PATTERN...] [--format F]",
      "to safetensors or llmc (llm.c's model file)"},
     {"import", ckpt_import, 2, 2, "FILE DIR [--step N] [--format F]", "from safetensors or llmc"},
-    {"prune", ckpt_prune, 1, 1, "DIR --keep-last K [--keep-every M] [--dry-run]",
-     "removes old checkpoints"},
+    {"prune", ckpt_prune, 1, 1 << 20, "DIR [STEP...] --keep-last K [--keep-every M] [--dry-run]",
+     "removes old checkpoints; STEP: those of which all parts are there (one node's part)"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

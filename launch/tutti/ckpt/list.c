@@ -178,36 +178,71 @@ static tutti_status prune_dry(const ckpt_args *a, int dir, const tt_retention *k
 
 /* Nobody waits for prune as for a save: what stays is read, so that the last good one is not
  * removed in favour of newer ones with a byte changed in their data. */
-static bool reads_well(int dir, int64_t step)
+static bool part_reads_well(int dir, int64_t step, bool part)
 {
     tt_buf text = {0};
     tt_source src = {0};
     tutti_status status = tt_source_open(dir, step, &text, &src);
+    if (status == TUTTI_OK && src.absent != NULL && !part)
+        status = tt_fail(TUTTI_ERR_CORRUPT,
+                         "it is one node's part, and whether the others have theirs cannot be seen "
+                         "from here: name the steps that are whole (tutti ckpt prune DIR STEP...)");
     if (status == TUTTI_OK)
         status = tt_source_verify(&src, 0, 1);
     tt_source_close(&src);
     tt_buf_free(&text);
     if (status != TUTTI_OK)
-        fprintf(stderr, "tutti ckpt prune: step %lld is damaged and counts as none: %s\n",
-                (long long)step, tutti_last_error());
+        fprintf(stderr, "tutti ckpt prune: step %lld counts as none: %s\n", (long long)step,
+                tutti_last_error());
     return status == TUTTI_OK;
+}
+
+static bool reads_well(int dir, int64_t step)
+{
+    return part_reads_well(dir, step, false);
+}
+
+static bool known_reads_well(int dir, int64_t step)
+{
+    return part_reads_well(dir, step, true);
+}
+
+/* The steps named behind the folder. */
+static tutti_status parse_known(const ckpt_args *a, int64_t **known_out)
+{
+    int64_t *known = NULL;
+    TT_TRY(tt_calloc((size_t)a->words, sizeof *known, &known));
+    for (int i = 1; i < a->words; i++) {
+        long long step;
+        if (tt_parse_int(a->word[i], &step) != TUTTI_OK || step < 0) {
+            free(known);
+            return tt_fail(TUTTI_ERR_ARG, "'%.40s' is no step", a->word[i]);
+        }
+        known[i - 1] = step;
+    }
+    *known_out = known;
+    return TUTTI_OK;
 }
 
 int ckpt_prune(const ckpt_args *a)
 {
     int dir;
-    tt_retention keep = {
-        .last = a->keep_last, .every = a->keep_every < 0 ? 0 : a->keep_every, .whole = reads_well};
-    json_t *array = a->json ? json_array() : NULL;
-    if (a->keep_last < 1) {
-        json_decref(array);
+    int64_t *known = NULL;
+    tt_retention keep = {.last = a->keep_last, .every = a->keep_every < 0 ? 0 : a->keep_every};
+    if (a->keep_last < 1)
         return ckpt_complain(a, "how many of the newest are to stay? --keep-last K, at least 1");
-    }
+    if (parse_known(a, &known) != TUTTI_OK)
+        return ckpt_complain(a, "%s", tutti_last_error());
+    keep.whole = a->words > 1 ? known_reads_well : reads_well;
+    keep.known = a->words > 1 ? known : NULL;
+    keep.nknown = (size_t)a->words - 1;
+    json_t *array = a->json ? json_array() : NULL;
     tutti_status status = tt_dir_open(a->word[0], &dir);
     if (status == TUTTI_OK) {
         status = a->dry_run ? prune_dry(a, dir, &keep, array) : prune_locked(a, dir, &keep, array);
         close(dir);
     }
+    free(known);
     if (status != TUTTI_OK) {
         json_decref(array);
         return ckpt_fail(a, status);

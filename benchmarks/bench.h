@@ -159,8 +159,8 @@ tutti_status bench_bound(bench_job *job, const bench_case *c, double *us_out);
 /* report.c, on rank 0 */
 void bench_report_begin(const bench_job *job, const bench_options *o);
 void bench_report_row(const bench_job *job, const bench_options *o, const bench_row *row);
-void bench_report_end(const bench_job *job, const bench_options *o, const bench_row *rows,
-                      size_t n);
+tutti_status bench_report_end(const bench_job *job, const bench_options *o, const bench_row *rows,
+                              size_t n); /* the picture too, if one is asked for */
 
 /* baseline.c */
 typedef struct bench_baseline bench_baseline;

@@ -19,7 +19,7 @@ typedef struct bench_run {
     size_t peer_count;
     bench_row *rows;
     size_t count, cap;
-    bool slower;
+    bool slower, unwritten; /* known to rank 0 */
     uint64_t wrong;
 } bench_run;
 
@@ -138,8 +138,11 @@ static tutti_status bench(bench_run *run)
         TT_TRY(all_rows(run, BENCH_PLAIN));
     if (run->count == 0)
         return tt_fail(TUTTI_ERR_ARG, "tutti bench: no row: --max is less than one element a rank");
-    if (run->job.rank == 0)
-        bench_report_end(&run->job, &run->o, run->rows, run->count);
+    if (run->job.rank == 0 &&
+        bench_report_end(&run->job, &run->o, run->rows, run->count) != TUTTI_OK) {
+        fprintf(stderr, "%s\n", tutti_last_error());
+        run->unwritten = true;
+    }
     return TUTTI_OK;
 }
 
@@ -153,7 +156,7 @@ int bench_collective(int argc, char **argv)
 {
     bench_run run = {0};
     tutti_status status;
-    double slower;
+    double ends[2];
     int rc = bench_options_parse(argc, argv, &run.o);
 
     if (rc != 0)
@@ -161,9 +164,10 @@ int bench_collective(int argc, char **argv)
     status = bench(&run);
     if (status == TUTTI_OK) {
         close_peers(&run);
-        slower = run.slower; /* known to rank 0 */
-        status = tutti_all_reduce_host(run.job.world, &slower, 1, TUTTI_MAX);
-        rc = run.wrong > 0 ? BENCH_EXIT_FAILED : slower > 0 ? BENCH_EXIT_SLOWER : 0;
+        ends[0] = run.slower;
+        ends[1] = run.unwritten;
+        status = tutti_all_reduce_host(run.job.world, ends, 2, TUTTI_MAX);
+        rc = run.wrong > 0 || ends[1] > 0 ? BENCH_EXIT_FAILED : ends[0] > 0 ? BENCH_EXIT_SLOWER : 0;
     }
     rc = bench_job_close(&run.job, status, rc);
     bench_baseline_close(run.baseline);

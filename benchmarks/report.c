@@ -213,17 +213,16 @@ static void add_row(line *lines, size_t *count, const bench_row *row)
     }
 }
 
-static void draw(const bench_job *job, const bench_options *o, const bench_row *rows, size_t n)
+static tutti_status draw(const bench_job *job, const bench_options *o, const bench_row *rows,
+                         size_t n)
 {
     bench_series series[LINES_MAX];
     size_t count = 0, i;
     char title[128];
+    tutti_status status;
     line *lines;
 
-    if (tt_calloc(LINES_MAX, sizeof *lines, &lines) != TUTTI_OK) {
-        fprintf(stderr, "%s\n", tutti_last_error());
-        return;
-    }
+    TT_TRY(tt_calloc(LINES_MAX, sizeof *lines, &lines));
     for (i = 0; i < n; i++)
         add_row(lines, &count, &rows[i]);
     for (i = 0; i < count; i++)
@@ -231,28 +230,28 @@ static void draw(const bench_job *job, const bench_options *o, const bench_row *
     snprintf(title, sizeof title, "%s, %s, %d ranks on %d node%s", o->op->name,
              tutti_dtype_name(o->dtype), job->size, tutti_node_count(job->ctx),
              tutti_node_count(job->ctx) == 1 ? "" : "s");
-    if (bench_chart_write(o->svg,
-                          &(bench_chart){title, "bytes",
-                                         job->size > 1 ? "bus bandwidth, GB/s" : "bandwidth, GB/s",
-                                         true, true, series, count}) != TUTTI_OK)
-        fprintf(stderr, "%s\n", tutti_last_error());
+    status = bench_chart_write(
+        o->svg,
+        &(bench_chart){title, "bytes", job->size > 1 ? "bus bandwidth, GB/s" : "bandwidth, GB/s",
+                       true, true, series, count});
     free(lines);
+    return status;
 }
 
-void bench_report_end(const bench_job *job, const bench_options *o, const bench_row *rows, size_t n)
+tutti_status bench_report_end(const bench_job *job, const bench_options *o, const bench_row *rows,
+                              size_t n)
 {
     uint64_t wrong = 0;
     double sum = 0;
     size_t i;
 
-    if (o->svg != NULL)
-        draw(job, o, rows, n);
     if (o->format != BENCH_TABLE)
-        return;
+        return o->svg != NULL ? draw(job, o, rows, n) : TUTTI_OK;
     for (i = 0; i < n; i++) {
         wrong += rows[i].wrong;
         sum += busbw(&rows[i]);
     }
     printf("# wrong elements: %llu; average bus bandwidth: %.3f GB/s\n", (unsigned long long)wrong,
            sum / (double)n);
+    return o->svg != NULL ? draw(job, o, rows, n) : TUTTI_OK;
 }

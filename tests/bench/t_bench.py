@@ -186,6 +186,11 @@ class BadInput(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("could not be written", done.stderr)
 
+    def test_a_picture_that_cannot_be_written(self):
+        status, _, err = bench(2, "all_reduce", "-e", "8", *QUICK, "--svg", "/no/such/folder/x.svg")
+        self.assertEqual(status, 1, err)
+        self.assertEqual(err.count("/no/such/folder/x.svg"), 1)
+
     def test_a_rank_that_is_missing_is_told_by_all(self):
         status, _, err = bench(2, "all_reduce", "--ranks", "3", "-e", "8", *QUICK)
         self.assertNotEqual(status, 0)

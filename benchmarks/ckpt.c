@@ -26,7 +26,8 @@ static const char usage[] =
     "\n"
     "DIR is made, on the disk that is to be measured and seen by all ranks, and removed.\n"
     "\n"
-    "  --save --load --stall    what is measured; none given: all\n"
+    "  --save --load --stall    what is measured; none given: these\n"
+    "  --copy        a save while the one before is copied into a second tier, DIR/copies\n"
     "  --mib N       of all ranks together, 256     --tensors N   they are divided into, 1\n"
     "  --rounds N    9                              --ranks N     fail unless N ranks came\n"
     "  --json        one object a row\n"
@@ -34,9 +35,11 @@ static const char usage[] =
     "save: durable and committed, against as many files written, synced and renamed (through the\n"
     "page cache or past it, the better way). load: with checksums, against a read, caches dropped\n"
     "and not. stall: how long a save in the background stops the program, against a memcpy.\n"
-    "Ratios are medians over the rounds: raw / tutti, of stall tutti / memcpy.\n";
+    "copy: against a save with no copy under way. Ratios are medians over the rounds: raw / tutti, "
+    "of\n"
+    "stall tutti / memcpy.\n";
 
-enum { FIRST_STEP = 1, CAP = BENCH_ROUNDS_MAX };
+enum { FIRST_STEP = 1, CAP = BENCH_ROUNDS_MAX, COPY_STEPS = 2, COPY_STEP_NS = 20000000 };
 
 typedef struct timings {
     double tutti[CAP], raw[CAP], ratio[CAP];
@@ -74,13 +77,20 @@ static tutti_status begin_and_add(ckpt_bench *b, int64_t step, tutti_ckpt **ck)
     return TUTTI_OK;
 }
 
-static tutti_status save_now(ckpt_bench *b, int64_t step)
+static tutti_status save_to(ckpt_bench *b, int64_t step, const char *copies)
 {
     tutti_ckpt_save_opts opts = TUTTI_CKPT_SAVE_OPTS_INIT;
     tutti_ckpt *ck;
     opts.flags = TUTTI_CKPT_SYNC;
+    opts.copy_to = copies;
+    opts.copy_keep_last = 1;
     TT_TRY(begin_and_add(b, step, &ck));
     return tutti_ckpt_commit(ck, (tutti_stream){0}, &opts);
+}
+
+static tutti_status save_now(ckpt_bench *b, int64_t step)
+{
+    return save_to(b, step, NULL);
 }
 
 static tutti_status remove_step(ckpt_bench *b, int64_t step)
@@ -245,6 +255,56 @@ static tutti_status run_stalls(ckpt_bench *b)
     return TUTTI_OK;
 }
 
+static tutti_status end_copy(ckpt_bench *b)
+{
+    tutti_ckpt_copy_info info = TUTTI_CKPT_COPY_INFO_INIT;
+    TT_TRY(tutti_ckpt_copy_wait(b->job.ctx, 3600, &info));
+    if (info.failed > 0 || info.pending != -1)
+        return tt_fail(TUTTI_ERR_IO, "tutti bench ckpt: a copy: %s", info.text);
+    return TUTTI_OK;
+}
+
+/* What was saved is written into the second tier from here on, step by step as in training. */
+static tutti_status start_copy(ckpt_bench *b, int64_t step, const char *copies)
+{
+    TT_TRY(save_to(b, step, copies));
+    for (int i = 0; i < COPY_STEPS; i++) {
+        tt_sleep_ns(COPY_STEP_NS);
+        TT_TRY(tutti_ckpt_copy_wait(b->job.ctx, 0, NULL));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status save_beside(ckpt_bench *b, int64_t step, const char *copies,
+                                double *seconds_out)
+{
+    tutti_ckpt_copy_info info = TUTTI_CKPT_COPY_INFO_INIT;
+    TT_TRY(start_copy(b, step, copies));
+    TT_TRY(tutti_save(b, step + 1, seconds_out));
+    TT_TRY(tutti_ckpt_copy_state(b->job.ctx, &info));
+    TT_TRY(end_copy(b));
+    if (info.pending < 0)
+        return tt_fail(TUTTI_ERR_ARG, "tutti bench ckpt: the copy ended before the save did: take "
+                                      "more --mib");
+    return remove_step(b, step);
+}
+
+static tutti_status run_copies(ckpt_bench *b)
+{
+    char copies[CKPT_PATH_MAX];
+    timings t;
+    ckpt_path(b, copies, "copies");
+    for (int i = 0; i < b->rounds; i++) {
+        int64_t step = FIRST_STEP + 1 + 3 * i;
+        for (int k = 0; k < 2; k++)
+            TT_TRY((i + k) % 2 == 0 ? save_beside(b, step, copies, &t.tutti[i])
+                                    : tutti_save(b, step + 2, &t.raw[i]));
+        t.ratio[i] = t.raw[i] / t.tutti[i];
+    }
+    report(b, "save by copy", &t);
+    return TUTTI_OK;
+}
+
 static tutti_status touched(size_t bytes, char **out)
 {
     char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -290,16 +350,18 @@ static tutti_status run(ckpt_bench *b)
         TT_TRY(run_saves(b));
     if (b->load)
         TT_TRY(run_loads(b));
-    return b->stall ? run_stalls(b) : TUTTI_OK;
+    if (b->stall)
+        TT_TRY(run_stalls(b));
+    return b->copies ? run_copies(b) : TUTTI_OK;
 }
 
-enum { SAVE, LOAD, STALL, MIB, TENSORS, ROUNDS, RANKS, JSON, HELP };
+enum { SAVE, LOAD, STALL, COPY, MIB, TENSORS, ROUNDS, RANKS, JSON, HELP };
 
-static const struct option longs[] = {{"save", 0, NULL, SAVE},       {"load", 0, NULL, LOAD},
-                                      {"stall", 0, NULL, STALL},     {"mib", 1, NULL, MIB},
-                                      {"tensors", 1, NULL, TENSORS}, {"rounds", 1, NULL, ROUNDS},
-                                      {"ranks", 1, NULL, RANKS},     {"json", 0, NULL, JSON},
-                                      {"help", 0, NULL, HELP},       {NULL, 0, NULL, 0}};
+static const struct option longs[] = {
+    {"save", 0, NULL, SAVE},     {"load", 0, NULL, LOAD},   {"stall", 0, NULL, STALL},
+    {"copy", 0, NULL, COPY},     {"mib", 1, NULL, MIB},     {"tensors", 1, NULL, TENSORS},
+    {"rounds", 1, NULL, ROUNDS}, {"ranks", 1, NULL, RANKS}, {"json", 0, NULL, JSON},
+    {"help", 0, NULL, HELP},     {NULL, 0, NULL, 0}};
 
 static bool take(int opt, const char *value, ckpt_bench *b)
 {
@@ -310,6 +372,8 @@ static bool take(int opt, const char *value, ckpt_bench *b)
         return b->load = true;
     case STALL:
         return b->stall = true;
+    case COPY:
+        return b->copies = true;
     case JSON:
         return b->json = true;
     case MIB:
@@ -348,7 +412,7 @@ static int parse(int argc, char **argv, ckpt_bench *b)
     b->dir = argv[optind];
     if (b->dir[0] == '\0' || strlen(b->dir) > CKPT_PATH_MAX - 64)
         return bench_wrong("ckpt: no proper folder: '%.40s'", b->dir);
-    if (!b->save && !b->load && !b->stall)
+    if (!b->save && !b->load && !b->stall && !b->copies)
         b->save = b->load = b->stall = true;
     return 0;
 }

@@ -12,7 +12,7 @@ typedef struct ckpt_bench {
     const char *dir;
     size_t bytes; /* of this rank */
     int mib, tensors, rounds, ranks;
-    bool save, load, stall, json;
+    bool save, load, stall, copies, json;
     bool made; /* dir */
     char *data, *copy;
 } ckpt_bench;

@@ -84,6 +84,7 @@ tutti_status tt_copy_open(void *copier)
     TT_TRY(check_other_folder(c));
     TT_TRY(lock_folder(c));
     TT_TRY(tt_owner_make_temp(c->dir, c->job->to, c->job->step, c->temp_name, &c->temp, &c->owner));
+    TT_TRY(tt_leftovers_remove_idle(c->dir, c->job->to, c->temp));
     return check_space(c);
 }
 

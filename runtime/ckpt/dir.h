@@ -88,6 +88,9 @@ tutti_status tt_leftovers_remove(int dir, const char *path); /* of dead owners *
  * is "" where none was made. */
 tutti_status tt_owner_make_temp(int dir, const char *path, int64_t step,
                                 char temp_name[TT_TEMP_NAME_MAX], int *temp_out, int *owner_out);
+/* Removes what other machines left of copies: nobody holds the owner's lock, and by the clock of
+ * temp, which was made just now, nothing in it has changed for an hour. */
+tutti_status tt_leftovers_remove_idle(int dir, const char *path, int temp);
 /* Whether that directory of another process is seen in the folder `path`, after a while for network
  * file systems; opens both, unless they are (-1). */
 bool tt_owner_sees_temp(const char *path, const char *temp_name, int *dir, int *temp);

@@ -9,6 +9,9 @@
  * and the process id only where there is no owner file yet.
  * A directory from another boot of this host is dead. One from another host cannot be judged from
  * here: it is left alone and named. Age is never looked at: a slow disk is not a dead process.
+ * But for copies: their machines go and do not come back, so what a machine that cannot be seen has
+ * not touched for an hour is removed by whoever holds the folder's lock. Were it wrong, a copy
+ * would fail, which is made again; never a save.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +26,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 
-enum { SEE_TRIES = 11 };
+enum { SEE_TRIES = 11, IDLE_S = 3600 };
 
 tutti_status tt_owner_lock(int dir, const char *token, int *fd_out)
 {
@@ -144,6 +147,59 @@ tutti_status tt_leftovers_remove(int dir, const char *path)
 {
     sweep s = {.dir = dir, .path = path};
     return tt_dir_each(dir, sweep_one, &s);
+}
+
+typedef struct idle_search {
+    int dir;
+    const char *path;
+    int64_t now; /* by the file system's clock */
+    int64_t newest; /* change in the directory that is looked at */
+    int sub;
+} idle_search;
+
+static tutti_status note_change(void *arg, const char *name)
+{
+    idle_search *s = arg;
+    struct stat st;
+    if (fstatat(s->sub, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mtime > s->newest)
+        s->newest = st.st_mtime;
+    return TUTTI_OK;
+}
+
+static bool is_idle(idle_search *s, const char *name)
+{
+    if (tt_dir_open_at(s->dir, name, &s->sub) != TUTTI_OK)
+        return false;
+    s->newest = 0;
+    tutti_status status = note_change(s, ".");
+    if (status == TUTTI_OK)
+        status = tt_dir_each(s->sub, note_change, s);
+    close(s->sub);
+    return status == TUTTI_OK && s->now - s->newest > IDLE_S;
+}
+
+static tutti_status sweep_idle(void *arg, const char *name)
+{
+    idle_search *s = arg;
+    tt_identity owner;
+    int64_t step;
+    if (!tt_identity_parse(name, TT_TEMP_HEAD, &owner, &step) ||
+        judge(s->dir, name, &owner) != TT_ELSEWHERE || !is_idle(s, name))
+        return TUTTI_OK;
+    tt_log_info(TT_CKPT, "%s/%s is removed: nothing of process %lld on %s for an hour", s->path,
+                name, owner.pid, owner.host);
+    if (tt_dir_remove(s->dir, name) != TUTTI_OK) /* not worth a copy */
+        tt_log_warn(TT_CKPT, "%s: %s", s->path, tutti_last_error());
+    return TUTTI_OK;
+}
+
+tutti_status tt_leftovers_remove_idle(int dir, const char *path, int temp)
+{
+    struct stat st;
+    if (fstat(temp, &st) != 0)
+        return TUTTI_OK;
+    idle_search s = {.dir = dir, .path = path, .now = st.st_mtime, .sub = -1};
+    return tt_dir_each(dir, sweep_idle, &s);
 }
 
 tutti_status tt_owner_make_temp(int dir, const char *path, int64_t step,

@@ -124,6 +124,8 @@ class Steps(unittest.TestCase):
                 self.assertEqual((row["ranks"], row["tensors"], row["rounds"], row["bytes"] % (2 * 3 * 4096)), (2, 3, 2, 0))
                 self.assertGreater(min(row["ours_s"], row["raw_s"], row["ratio"]), 0)
             self.assertEqual(os.listdir(folder), [])
+            status, out, err = bench(0, "ckpt", run, "--mib", "1", "--rounds", "1", "--copy", "--json")
+            self.assertEqual((status, [json.loads(line)["what"] for line in out.splitlines()]), (0, ["save by copy"]), err)
             status, out, err = bench(0, "ckpt", run, "--mib", "1", "--rounds", "1", "--load")
             self.assertEqual((status, [line.split()[:2] for line in out.splitlines()[2:]]), (0, [["load", "disk"], ["load", "cache"]]), err)
             self.assertEqual(bench(0, "ckpt", folder)[0], 2)

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ckpt/dir.h"
@@ -219,13 +220,17 @@ static void node_disks_are_lost(void **state)
     expect_open("2x2", "aabb", 2, true);
 }
 
-static void flip(const char *path)
+/* In place: a copy may be looking at the file's size. */
+static bool flip(const char *path)
 {
-    size_t bytes;
-    unsigned char *data = file_get(path, &bytes);
-    data[bytes / 2] ^= 16;
-    file_put(path, data, bytes);
-    free(data);
+    struct stat st;
+    unsigned char byte = 0;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    bool done = fd >= 0 && fstat(fd, &st) == 0 && pread(fd, &byte, 1, st.st_size / 2) == 1;
+    byte ^= 16;
+    done = done && pwrite(fd, &byte, 1, st.st_size / 2) == 1;
+    close(fd);
+    return done;
 }
 
 static void both_tiers_are_one_list(void **state)
@@ -237,11 +242,11 @@ static void both_tiers_are_one_list(void **state)
     job.opts.flags = 0;
     job.from = job.to = 4;
     run_saves(2, NULL, &job);
-    flip(in(fast, 4, "shard-00001.h5"));
+    assert_true(flip(in(fast, 4, "shard-00001.h5")));
     expect_open(NULL, NULL, 4, true);
     open_job strict = opened(NULL, NULL, -1, TUTTI_CKPT_OPEN_STRICT);
     assert_true(strict.status == TUTTI_OK && strict.got == 4 && strict.copy);
-    flip(in(copies, 4, "index.h5"));
+    assert_true(flip(in(copies, 4, "index.h5")));
     expect_open(NULL, NULL, 3, false);
     strict = opened(NULL, NULL, -1, TUTTI_CKPT_OPEN_STRICT);
     assert_int_equal(strict.status, TUTTI_ERR_CORRUPT);
@@ -249,7 +254,7 @@ static void both_tiers_are_one_list(void **state)
     assert_int_equal(opened(NULL, NULL, 9, 0).status, TUTTI_ERR_NOT_FOUND);
     open_job best = opened(NULL, NULL, TUTTI_CKPT_STEP_BEST, 0);
     assert_true(best.status == TUTTI_OK && best.got == 3 && !best.copy);
-    flip(in(fast, 3, "manifest.json"));
+    assert_true(flip(in(fast, 3, "manifest.json")));
     best = opened(NULL, NULL, TUTTI_CKPT_STEP_BEST, 0);
     assert_true(best.status == TUTTI_OK && best.got == 3 && best.copy);
     scratch_remove(fast);
@@ -365,7 +370,7 @@ static void rotten_body(tt_rank *r)
     tt_folder_lock *lock = hold(r);
     TT_EXPECT_OK(r, save(r, job, 1));
     if (r->rank == 0)
-        flip(in(fast, 1, "shard-00001.h5"));
+        TT_EXPECT(r, flip(in(fast, 1, "shard-00001.h5")));
     tt_folder_lock_release(lock);
     tutti_ckpt_copy_info info = wait_copy(r);
     TT_EXPECT(r, info.status == TUTTI_ERR_CORRUPT && info.failed == 1 && info.step == -1);
@@ -412,6 +417,38 @@ static void the_end_does_not_wait_for_ever(void **state)
     job.from = 3, job.opts.keep_last = 0;
     TT_ASSERT_RANKS(2, NULL, ends_body, &job); /* which waits for it */
     load_copy(1, 3);
+}
+
+/* A directory of a machine that is not this one, changed so many seconds ago. */
+static void leave_temp(const char *dir, const char *name, int64_t age_s)
+{
+    char path[2 * PATH_CAP];
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const struct timespec then[2] = {{now.tv_sec - age_s, 0}, {now.tv_sec - age_s, 0}};
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(mkdir(path, 0777), 0);
+    snprintf(path, sizeof path, "%s/%s/shard-00000.h5", dir, name);
+    file_put(path, "half", 4);
+    assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
+}
+
+/* Spot nodes do not come back to clean up. */
+static void lost_nodes_leave_nothing(void **state)
+{
+    (void)state;
+    copy_job job = job_of(1, 1);
+    mkdir(copies, 0777);
+    mkdir(fast, 0777);
+    leave_temp(copies, ".tmp-step-000000000001-gone-0123456789ab-77-99-0123456789abcdef", 4000);
+    leave_temp(copies, ".tmp-step-000000000001-slow-0123456789ab-77-99-0123456789abcdef", 3000);
+    leave_temp(fast, ".tmp-step-000000000001-gone-0123456789ab-77-99-0123456789abcdef", 4000);
+    run_saves(2, NULL, &job);
+    assert_int_equal(count_entries(copies, ".tmp-step-000000000001-slow"), 1);
+    assert_int_equal(count_entries(copies, ".tmp-"), 1);
+    assert_int_equal(count_entries(fast, ".tmp-"), 1); /* saves judge nobody by his age */
 }
 
 static void wrong_body(tt_rank *r)
@@ -503,12 +540,17 @@ static void all_faults(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(equal_on_any_ranks),      TEST(node_disks_are_lost),
-        TEST(both_tiers_are_one_list), TEST(retention_of_its_own),
-        TEST(the_newest_waits),        TEST(another_job_is_named),
-        TEST(rot_does_not_spread),     TEST(the_end_does_not_wait_for_ever),
-        TEST(wrong_folders),           TEST(some_faults)};
+    const struct CMUnitTest tests[] = {TEST(equal_on_any_ranks),
+                                       TEST(node_disks_are_lost),
+                                       TEST(both_tiers_are_one_list),
+                                       TEST(retention_of_its_own),
+                                       TEST(the_newest_waits),
+                                       TEST(another_job_is_named),
+                                       TEST(rot_does_not_spread),
+                                       TEST(the_end_does_not_wait_for_ever),
+                                       TEST(wrong_folders),
+                                       TEST(lost_nodes_leave_nothing),
+                                       TEST(some_faults)};
     const struct CMUnitTest longer[] = {TEST(all_faults)};
     setenv("TUTTI_LOG", "error", 0);
     if (argc > 1 && strcmp(argv[1], "long") == 0)

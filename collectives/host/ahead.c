@@ -65,11 +65,13 @@ static bool reads_what_is_due(const tt_call *calls, size_t done, size_t at)
     return false;
 }
 
-static void publish(published *p, const tt_call *call, const tt_patience *patience)
+static tutti_status publish(published *p, const tt_call *call, const tt_patience *patience)
 {
     p->run = (tt_run){.host = call->comm->backend, .call = call, .patience = patience};
     tt_small_choose(&p->run);
+    TT_TRY(tt_meet_room(&p->run));
     p->key = tt_meet_publish(&p->run);
+    return TUTTI_OK;
 }
 
 static tutti_status finish(published *p)
@@ -92,7 +94,7 @@ tutti_status tt_ahead_run(const tt_call *calls, size_t n, const tt_patience *pat
         for (; sent < n && sent - done < TT_AHEAD; sent++) {
             if (reads_what_is_due(calls, done, sent))
                 break;
-            publish(&out[sent % TT_AHEAD], &calls[sent], patience);
+            TT_TRY(publish(&out[sent % TT_AHEAD], &calls[sent], patience));
         }
         TT_TRY(finish(&out[done % TT_AHEAD]));
     }

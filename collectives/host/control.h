@@ -77,7 +77,24 @@ _Atomic uint64_t *tt_control_counts(const tt_host *host, int local, uint32_t num
 /* The words of a line that does not hold the input itself. */
 enum { TT_W_N, TT_W_ROOT, TT_W_COUNTS, TT_W_IDS, TT_W_IN_OFFSET, TT_W_OUT_OFFSET, TT_W_IN_BYTES };
 
-/* The two halves of tt_meet; the first returns the line's key. */
+/* Whether a call's input is put where that of the call before the last may still be read, not
+ * into a ring. */
+static inline bool tt_meet_by_twos(const tt_run *run)
+{
+    return run->may_carry || run->call->recv_counts != NULL ||
+           (run->form == TT_SMALL && tt_small_most(run->call) > tt_control_ring_bytes(run->host));
+}
+
+/* Whether the others have come far enough for its line and input, of those calls that this rank has
+ * left before them. */
+static inline bool tt_meet_has_room(const tt_run *run)
+{
+    const uint32_t open = run->host->calls - run->host->compared;
+    return tt_meet_by_twos(run) ? open == 0 : open < TT_AHEAD;
+}
+
+/* The parts of tt_meet. The first waits until there is room. The second returns the line's key. */
+tutti_status tt_meet_room(tt_run *run);
 uint32_t tt_meet_publish(tt_run *run);
 tutti_status tt_meet_published(tt_run *run, uint32_t key);
 
@@ -95,6 +112,16 @@ static inline void tt_line_put(tt_line *line, int word, uint64_t value)
 static inline bool tt_reached(uint32_t word, uint32_t target)
 {
     return (int32_t)(word - target) >= 0;
+}
+
+/* Gets a line that is to be written soon, and that others have read, for this core alone. */
+static inline void tt_line_own(const void *line)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
 }
 
 static inline void tt_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers)

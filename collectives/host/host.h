@@ -96,6 +96,7 @@ typedef struct tt_host {
     tt_tune tune;
     uint32_t phase; /* barriers this rank has entered */
     uint32_t calls; /* that this rank has published */
+    uint32_t compared; /* of them, from the first on: all ranks have published the same */
 
     tt_peer *peer; /* of each local rank */
     tt_mem_hint in_hint, out_hint; /* where the last call's buffers were found */

@@ -9,6 +9,10 @@
  * reads; it cannot publish the one after that, save for small calls of a group (ahead.c). So do the
  * inputs of small calls (small.c).
  *
+ * A rank that needs nothing from some of the others in a small call leaves it before they have come
+ * (quick.c). It compares their lines later: before it gets TT_AHEAD calls beyond them, and in its
+ * next call that needs everybody. So lines are not used again before all ranks have compared them.
+ *
  * A line holds everything: the call's number and key in one word, and the input itself when it has
  * at most 56 bytes. A tiny call is thus one cache line handed over, without a lock, a clock or an
  * allocation. Deadlines begin when the spinning has been in vain.
@@ -382,6 +386,24 @@ static void publish_notice(tt_run *run, tt_line *line)
         publish_counts(host, call);
 }
 
+/*
+ * The next call writes the next line, and if it is like this one as much beside it. All have read
+ * what is there; taking the lines from their caches now, while this rank waits for them, keeps that
+ * out of the way of the next call.
+ */
+static void own_next(const tt_run *run)
+{
+    const tt_host *host = run->host;
+    const uint32_t next = run->number + 1;
+    const size_t bytes = run->form == TT_SMALL ? tt_small_bytes(run->call) : 0;
+    tt_line_own(&host->control->block[host->local].line[next % TT_LINES]);
+    if (bytes == 0 || bytes > tt_control_ring_bytes(host))
+        return;
+    const char *input = tt_control_payload_of(host, host->local, next, tt_small_most(run->call));
+    for (size_t at = 0; at < bytes; at += TT_LINE)
+        tt_line_own(input + at);
+}
+
 uint32_t tt_meet_publish(tt_run *run)
 {
     tt_host *host = run->host;
@@ -398,6 +420,7 @@ uint32_t tt_meet_publish(tt_run *run)
     atomic_store_explicit(&line->number, number, memory_order_release);
     if (!host->counted)
         tt_wake(&line->number, &block->sleepers);
+    own_next(run);
     return key;
 }
 
@@ -418,7 +441,7 @@ static tutti_status compare_counts(const tt_host *host)
     return TUTTI_OK;
 }
 
-static tutti_status compare(const tt_run *run)
+static tutti_status compare_keys(const tt_run *run)
 {
     const tt_host *host = run->host;
     const tt_key *first = &host->peer[0].notice.key;
@@ -429,7 +452,53 @@ static tutti_status compare(const tt_run *run)
         if (!tt_key_equal(first, other))
             return tt_key_mismatch(host->comm, host->ranks[i], other, host->ranks[0], first);
     }
-    return run->call->recv_counts != NULL ? compare_counts(host) : TUTTI_OK;
+    return TUTTI_OK;
+}
+
+static tutti_status compare(const tt_run *run)
+{
+    TT_TRY(compare_keys(run));
+    return run->call->recv_counts != NULL ? compare_counts(run->host) : TUTTI_OK;
+}
+
+static bool same_small_call(const tt_line *a, const tt_line *b)
+{
+    const uint32_t key = atomic_load_explicit(&a->key, memory_order_relaxed);
+    if (key != atomic_load_explicit(&b->key, memory_order_relaxed))
+        return false;
+    return field(key, TT_KEY_FORM_AT, TT_KEY_FORM_BITS) == TT_TINY ||
+           (tt_line_word(a, TT_W_N) == tt_line_word(b, TT_W_N) &&
+            tt_line_word(a, TT_W_ROOT) == tt_line_word(b, TT_W_ROOT) &&
+            tt_line_word(a, TT_W_COUNTS) == tt_line_word(b, TT_W_COUNTS));
+}
+
+/* Waits for and compares the calls up to number `last` that this rank has left before. */
+static tutti_status settle(tt_run *run, uint32_t last)
+{
+    tt_host *host = run->host;
+    tt_block *block = host->control->block;
+    tt_run at = *run;
+    while (!tt_reached(host->compared, last)) {
+        bool same = true;
+        at.number = host->compared + 1;
+        for (int i = 0; i < host->locals; i++) {
+            tt_line *line = &block[i].line[at.number % TT_LINES];
+            if (i != host->local)
+                TT_TRY(wait_for(&at, &line->number, at.number, &block[i].sleepers));
+            same = same && same_small_call(line, line_of(host, host->local, at.number));
+        }
+        if (!same)
+            TT_TRY(compare_keys(&at));
+        host->compared = at.number;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tt_meet_room(tt_run *run)
+{
+    if (tt_meet_has_room(run))
+        return TUTTI_OK;
+    return settle(run, run->host->calls - (tt_meet_by_twos(run) ? 0 : TT_AHEAD / 2));
 }
 
 /* Where a peer's registered buffer is here. */
@@ -486,6 +555,7 @@ tutti_status tt_meet_published(tt_run *run, uint32_t key)
     tt_block *block = host->control->block;
     bool same = run->form == TT_TINY;
 
+    TT_TRY(settle(run, run->number - 1));
     if (host->counted)
         TT_TRY(tt_meet_barrier(run));
     for (int i = 0; i < host->locals; i++) {
@@ -496,6 +566,8 @@ tutti_status tt_meet_published(tt_run *run, uint32_t key)
     }
     if (!same) /* else the key says it all */
         TT_TRY(compare(run));
+    if (!tt_reached(host->compared, run->number))
+        host->compared = run->number;
     if (run->form == TT_CARRIED || run->form == TT_LARGE)
         run->form = all_carried(host) ? TT_CARRIED : TT_LARGE;
     if (run->form == TT_LARGE)
@@ -506,6 +578,7 @@ tutti_status tt_meet_published(tt_run *run, uint32_t key)
 
 tutti_status tt_meet(tt_run *run)
 {
+    TT_TRY(tt_meet_room(run));
     uint32_t key = tt_meet_publish(run);
     return tt_meet_published(run, key);
 }

@@ -70,6 +70,22 @@ static tutti_status from1(tt_rank *r, float *in, float *out)
     return tutti_broadcast(r->comm, in, out, 8, TUTTI_FLOAT32, 1, inline_stream);
 }
 
+/* A root leaves a small broadcast before the others have come, and is told by its next call that
+ * needs them, or when it is some calls ahead. */
+static tutti_status from1_and_sum(tt_rank *r, float *in, float *out)
+{
+    tutti_status status = from1(r, in, out);
+    return status == TUTTI_OK ? sum8(r, in, out) : status;
+}
+
+static tutti_status always_from0(tt_rank *r, float *in, float *out)
+{
+    tutti_status status = TUTTI_OK;
+    for (int i = 0; i < 20 && status == TUTTI_OK; i++)
+        status = from0(r, in, out);
+    return status;
+}
+
 static tutti_status no_input(tt_rank *r, float *in, float *out)
 {
     (void)in;
@@ -184,7 +200,7 @@ static void mismatches(void **state)
         {1, sum8, sum8_int, TUTTI_ERR_MISMATCH, {"of 8 i32", "of 8 f32"}},
         {1, sum8, max8, TUTTI_ERR_MISMATCH, {"rank 1 called", "with op max", "with op sum"}},
         {1, sum8, from0, TUTTI_ERR_MISMATCH, {"called broadcast", "called all_reduce"}},
-        {1, from0, from1, TUTTI_ERR_MISMATCH, {"with root 1", "with root 0"}},
+        {1, always_from0, from1_and_sum, TUTTI_ERR_MISMATCH, {"with root 1", "with root 0"}},
         {1, counts13, counts31, TUTTI_ERR_MISMATCH, {"reduce_scatterv of 4 f32 with other counts"}},
         {1,
          pairs1,

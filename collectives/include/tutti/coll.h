@@ -5,7 +5,10 @@
  * Counts are in elements; any count is allowed, 0 included. Ranks issue the calls on a communicator
  * in the same order with the same count, dtype, op and root (v-variants: the same counts array).
  * Inside a node this is compared on every call, across nodes with TUTTI_CHECK=1; a difference is
- * TUTTI_ERR_MISMATCH on every rank and fails the context.
+ * TUTTI_ERR_MISMATCH on every rank and fails the context. A rank that needs nothing from the others
+ * in a small inline call (a broadcast's or scatter's root, all but the root of a reduce or gather)
+ * may return before they come; it then finds a difference in its next call that needs them, or when
+ * it is eight calls ahead. With TUTTI_CHECK=1 it waits.
  *
  * Over all communicators: ranks that share two of them and call both from one thread do so in the
  * same order. Different threads may be in different communicators at the same time, each used by

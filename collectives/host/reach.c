@@ -6,9 +6,10 @@
  *
  * Whether the system allows this depends on users, containers and its settings, so each rank tries:
  * when a communicator is made, every rank reads a word of every other rank on its node, at an
- * address that it was told, and compares it with what it was told. One that cannot makes all of the
- * node go without (sum.c, spread.c and pairs.c then stage plain memory in slots). A process with
- * the same number in another container is found out by the word.
+ * address that it was told, compares it with what it was told, and writes it back, since a filter
+ * of system calls may let it do one and not the other. One that cannot makes all of the node go
+ * without (sum.c, spread.c and pairs.c then stage plain memory in slots). A process with the same
+ * number in another container is found out by the word.
  *
  * It must end when the peer's call ends, also when that fails because this rank is late: the peer's
  * program may free the memory then, or use it for something else. So a rank first says whose memory
@@ -61,7 +62,8 @@ bool tt_reach_try(tt_host *host, int local, const tt_reach_offered *offered)
     bool able = offered->wanted && host->locals <= TT_REACH_MOST &&
                 (local == host->local ||
                  (move((pid_t)offered->pid, offered->address, &seen, sizeof seen, false) &&
-                  seen == offered->proof));
+                  seen == offered->proof &&
+                  move((pid_t)offered->pid, offered->address, &seen, sizeof seen, true)));
     host->pid[local] = offered->pid == (uint64_t)getpid() ? 0 : (pid_t)offered->pid;
     return able;
 }

@@ -26,6 +26,8 @@ static const char usage[] =
     "\n"
     "  --bytes B       largest size, 4M: rows are B/64, B/8 and B\n"
     "  --steps N       of each, 9                 --ranks N    fail unless N ranks came\n"
+    "  --compute C     cpu: arithmetic on the rank's core; device: none, the core is free "
+    "meanwhile\n"
     "  --json          a line a row\n"
     "\n"
     "overlap = 1 - (both - compute) / comm, at least 0 (OSU's formula).\n";
@@ -38,7 +40,7 @@ typedef struct overlap_run {
     synth_options o;
     float *registered, *plain;
     tutti_stream stream;
-    double rounds;
+    synth_engine engine;
 } overlap_run;
 
 static double now(void)
@@ -68,7 +70,7 @@ static void compute(overlap_run *r, int way, double seconds, MPI_Request *req)
     int parts = way == 2 ? POLLS : 1, done;
 
     for (int i = 0; i < parts; i++) {
-        synth_work(r->rounds * seconds / parts);
+        synth_compute(&r->engine, seconds / parts);
         if (way == 2)
             MPI_Test(req, &done, MPI_STATUS_IGNORE);
     }
@@ -82,6 +84,7 @@ static tutti_status once(overlap_run *r, int way, size_t n, double seconds, bool
     double from;
 
     TT_TRY(tutti_barrier(r->job.world));
+    synth_engine_rest(&r->engine);
     from = now();
     if (communicate)
         TT_TRY(begin(r, way, n, &req));
@@ -139,7 +142,7 @@ static tutti_status run(overlap_run *r)
     if (r->job.ctx->dev_ops->kind != TUTTI_BACKEND_HOST)
         return tt_fail(TUTTI_ERR_UNSUPPORTED, "tutti bench overlap: its arithmetic is for the host "
                                               "backend (TUTTI_BACKEND=host)");
-    TT_TRY(synth_calibrate(r->job.world, &r->rounds));
+    TT_TRY(synth_engine_make(r->job.world, &r->o, &r->engine));
     TT_TRY(tutti_stream_create(r->job.ctx, "bench", 0, &r->stream));
     TT_TRY(tutti_alloc(r->job.world, r->o.bytes, &memory));
     r->registered = memory;

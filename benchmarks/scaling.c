@@ -24,9 +24,8 @@ static const char usage[] =
     "\n"
     "  --strong        the work of a step is shared out to the ranks (the made-up step)\n"
     "  --match WORD    PROGRAM's throughput is the last number before this word, tokens/s\n"
-    "  --model, --layers, --bytes, --ms, --forward, --scale, --bucket, --wire, --zero, --steps: "
-    "as\n"
-    "                  for tutti bench step\n"
+    "  --model, --layers, --bytes, --ms, --forward, --scale, --bucket, --wire, --zero, --steps,\n"
+    "  --compute       as for tutti bench step\n"
     "  --svg FILE      draw speed-up by ranks     --json       a line a row\n"
     "\n"
     "throughput: samples a second, one sample being one rank's work (strong: a step's); of "
@@ -104,8 +103,8 @@ static int next_ranks(int n, int most)
     return n == 0 ? 1 : 2 * n < most ? 2 * n : most;
 }
 
-static tutti_status step_row(bench_job *job, const synth_options *o, double rounds, int n,
-                             scale_row *row)
+static tutti_status step_row(bench_job *job, const synth_options *o, const synth_engine *engine,
+                             int n, scale_row *row)
 {
     double share = o->strong ? 1.0 / n : 1, values[3] = {0};
     tutti_comm *comm = NULL;
@@ -115,7 +114,7 @@ static tutti_status step_row(bench_job *job, const synth_options *o, double roun
         tutti_comm_split(job->world, job->rank < n ? 0 : TUTTI_COLOR_NONE, job->rank, NULL, &comm));
     if (comm != NULL) {
         unsigned kinds = 1u << SYNTH_COMM | 1u << SYNTH_OVERLAP;
-        tutti_status status = synth_run(job->ctx, comm, o, rounds, kinds, share, &t);
+        tutti_status status = synth_run(job->ctx, comm, o, engine, kinds, share, &t);
 
         tutti_comm_destroy(comm);
         TT_TRY(status);
@@ -132,19 +131,20 @@ static tutti_status step_row(bench_job *job, const synth_options *o, double roun
 
 static tutti_status scale_step(bench_job *job, const synth_options *o, table *t)
 {
-    double rounds, seconds = o->ms * 1e-3 * (1 + o->forward) * 4 * o->steps;
+    synth_engine engine;
+    double seconds = o->ms * 1e-3 * (1 + o->forward) * 4 * o->steps;
 
     TT_TRY(bench_job_open(job, o->ranks));
     if (job->ctx->dev_ops->kind != TUTTI_BACKEND_HOST)
         return tt_fail(TUTTI_ERR_UNSUPPORTED, "tutti bench scaling: its arithmetic is for the host "
                                               "backend (TUTTI_BACKEND=host)");
-    TT_TRY(synth_calibrate(job->world, &rounds));
+    TT_TRY(synth_engine_make(job->world, o, &engine));
     snprintf(t->what, sizeof t->what, "%s scaling of the made-up step of %s, %g ms",
              o->strong ? "strong" : "weak", o->model, o->ms);
     t->weak = !o->strong;
     for (int n = next_ranks(0, job->size); n > 0; n = next_ranks(n, job->size)) {
         tutti_expect_quiet(job->ctx, seconds);
-        TT_TRY(step_row(job, o, rounds, n, &t->row[t->n]));
+        TT_TRY(step_row(job, o, &engine, n, &t->row[t->n]));
         if (job->rank == 0)
             print_row(t, t->n, o);
         t->n++;

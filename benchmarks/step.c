@@ -10,11 +10,13 @@
 static const char usage[] =
     "usage: tutti bench step [options]        (on every rank: mpirun -np 2 tutti bench step)\n"
     "\n"
-    "A made-up step: per layer a fixed amount of arithmetic, then its gradient is ready.\n"
+    "A made-up step: per layer a fixed amount of computation, then its gradient is ready.\n"
     "\n"
     "  --model M       gpt2 (124M), resnet50 or uniform: sizes and costs of the layers, uniform\n"
     "  --layers N      uniform: layers, 12        --bytes B    uniform: a layer's gradient, 4M\n"
-    "  --ms T          arithmetic of a backward pass in milliseconds on a core of its own, 100\n"
+    "  --ms T          computation of a backward pass in milliseconds when undisturbed, 100\n"
+    "  --compute C     cpu: arithmetic on the rank's core; device: none, the core is free "
+    "meanwhile\n"
     "  --forward X     a forward pass before it, as a multiple of that, 0\n"
     "  --scale X       of all tensor sizes, 1     --bucket B   cap of a bucket\n"
     "  --wire T        f32, bf16 or f16           --zero       sharded optimizer (ZeRO-1)\n"
@@ -26,7 +28,15 @@ static const char usage[] =
     "the\n"
     "other. overlap: each gradient ready as soon as it is there. Medians of the slowest rank.\n"
     "exposed: what wait (and param_wait) blocked. overlap % = 1 - exposed / comm.\n"
-    "floor = max(compute + last bucket, first gradient + all buckets), by the times of comm.\n";
+    "last bucket: its collective by itself, between barriers. all buckets: their collectives in "
+    "comm.\n"
+    "floor = max(compute + last bucket, first gradient + all buckets).\n"
+    "beyond = step - compute - last bucket: exposed although it could have been hidden.\n";
+
+static double beyond(const synth_times *t)
+{
+    return t->step[SYNTH_OVERLAP] - t->step[SYNTH_COMPUTE] - t->last;
+}
 
 static void print_table(const bench_job *job, const synth_options *o, const synth_times *t)
 {
@@ -46,6 +56,7 @@ static void print_table(const bench_job *job, const synth_options *o, const synt
     printf("%-26s %10.2f ms   the step takes %.2f floors\n", "floor", t->floor * ms,
            t->step[SYNTH_OVERLAP] / t->floor);
     printf("%-26s %10.2f ms\n", "  last bucket", t->last * ms);
+    printf("%-26s %10.2f ms\n", "beyond", beyond(t) * ms);
 }
 
 static void print_json(const bench_job *job, const synth_options *o, const synth_times *t)
@@ -54,27 +65,28 @@ static void print_json(const bench_job *job, const synth_options *o, const synth
 
     printf("{\"bench\":\"step\",\"model\":\"%s\",\"ranks\":%d,\"nodes\":%d,\"bytes\":%zu,"
            "\"buckets\":%d,"
-           "\"zero\":%s,\"compute_ms\":%.4f,\"comm_ms\":%.4f,\"serial_ms\":%.4f,\"step_ms\":%.4f,",
+           "\"compute\":\"%s\",\"zero\":%s,\"compute_ms\":%.4f,\"comm_ms\":%.4f,\"serial_ms\":%.4f,"
+           "\"step_ms\":%.4f,",
            o->model, job->size, tutti_node_count(job->ctx), t->bytes, t->buckets,
-           o->zero ? "true" : "false", t->step[SYNTH_COMPUTE] * ms, t->step[SYNTH_COMM] * ms,
-           t->step[SYNTH_SERIAL] * ms, t->step[SYNTH_OVERLAP] * ms);
+           o->device ? "device" : "cpu", o->zero ? "true" : "false", t->step[SYNTH_COMPUTE] * ms,
+           t->step[SYNTH_COMM] * ms, t->step[SYNTH_SERIAL] * ms, t->step[SYNTH_OVERLAP] * ms);
     printf(
         "\"exposed_ms\":%.4f,\"first_ready_ms\":%.4f,\"buckets_ms\":%.4f,\"last_bucket_ms\":%.4f,"
-        "\"floor_ms\":%.4f,\"over_floor\":%.4f}\n",
+        "\"floor_ms\":%.4f,\"over_floor\":%.4f,\"beyond_ms\":%.4f}\n",
         t->exposed * ms, t->first * ms, t->comm * ms, t->last * ms, t->floor * ms,
-        t->step[SYNTH_OVERLAP] / t->floor);
+        t->step[SYNTH_OVERLAP] / t->floor, beyond(t) * ms);
 }
 
 static tutti_status run(bench_job *job, const synth_options *o, synth_times *t)
 {
-    double rounds;
+    synth_engine engine;
 
     TT_TRY(bench_job_open(job, o->ranks));
     if (job->ctx->dev_ops->kind != TUTTI_BACKEND_HOST)
         return tt_fail(TUTTI_ERR_UNSUPPORTED, "tutti bench step: its arithmetic is for the host "
                                               "backend (TUTTI_BACKEND=host)");
-    TT_TRY(synth_calibrate(job->world, &rounds));
-    return synth_run(job->ctx, job->world, o, rounds, (1u << SYNTH_KINDS) - 1, 1, t);
+    TT_TRY(synth_engine_make(job->world, o, &engine));
+    return synth_run(job->ctx, job->world, o, &engine, (1u << SYNTH_KINDS) - 1, 1, t);
 }
 
 int bench_step(int argc, char **argv)

@@ -16,6 +16,7 @@ enum {
     BUCKET,
     ZERO,
     WIRE,
+    COMPUTE,
     STEPS,
     JSON,
     LIMIT,
@@ -26,13 +27,25 @@ enum {
     HELP
 };
 
-static const struct option longs[] = {
-    {"model", 1, NULL, MODEL},   {"layers", 1, NULL, LAYERS},   {"bytes", 1, NULL, BYTES},
-    {"ms", 1, NULL, MS},         {"forward", 1, NULL, FORWARD}, {"scale", 1, NULL, SCALE},
-    {"bucket", 1, NULL, BUCKET}, {"zero", 0, NULL, ZERO},       {"wire", 1, NULL, WIRE},
-    {"steps", 1, NULL, STEPS},   {"json", 0, NULL, JSON},       {"limit", 1, NULL, LIMIT},
-    {"svg", 1, NULL, SVG},       {"strong", 0, NULL, STRONG},   {"ranks", 1, NULL, RANKS},
-    {"match", 1, NULL, MATCH},   {"help", 0, NULL, HELP},       {NULL, 0, NULL, 0}};
+static const struct option longs[] = {{"model", 1, NULL, MODEL},
+                                      {"layers", 1, NULL, LAYERS},
+                                      {"bytes", 1, NULL, BYTES},
+                                      {"ms", 1, NULL, MS},
+                                      {"forward", 1, NULL, FORWARD},
+                                      {"scale", 1, NULL, SCALE},
+                                      {"bucket", 1, NULL, BUCKET},
+                                      {"zero", 0, NULL, ZERO},
+                                      {"wire", 1, NULL, WIRE},
+                                      {"compute", 1, NULL, COMPUTE},
+                                      {"steps", 1, NULL, STEPS},
+                                      {"json", 0, NULL, JSON},
+                                      {"limit", 1, NULL, LIMIT},
+                                      {"svg", 1, NULL, SVG},
+                                      {"strong", 0, NULL, STRONG},
+                                      {"ranks", 1, NULL, RANKS},
+                                      {"match", 1, NULL, MATCH},
+                                      {"help", 0, NULL, HELP},
+                                      {NULL, 0, NULL, 0}};
 
 static bool parse_wire(const char *text, tutti_dtype *out)
 {
@@ -80,6 +93,9 @@ static bool take(int opt, const char *value, synth_options *o)
         return true;
     case WIRE:
         return parse_wire(value, &o->wire);
+    case COMPUTE:
+        o->device = strcmp(value, "device") == 0;
+        return o->device || strcmp(value, "cpu") == 0;
     case STEPS:
         return bench_count(value, 1, SYNTH_STEPS_MAX, &o->steps);
     case LIMIT:

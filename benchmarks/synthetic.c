@@ -2,16 +2,14 @@
 /*
  * The made-up step and its timing.
  *
- * The work of a layer is an amount of arithmetic within the first-level cache, not an amount of
- * time: a core that communication takes away shows. Kinds of step are interleaved, so that a
- * disturbance meets all alike. Each step begins with a barrier outside of the time.
+ * Kinds of step are interleaved, so that a disturbance meets all alike. Each step begins with a
+ * barrier outside of the time. What computes is in engine.c.
  */
 #include "synthetic.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/clock.h"
 #include "core/mem.h"
@@ -24,48 +22,10 @@ typedef struct synth {
     tutti_reducer *red;
     synth_tensor *t;
     size_t n;
-    double rounds; /* of the whole backward pass on this rank */
+    synth_engine engine;
+    double seconds; /* of the whole backward pass on this rank */
     double waited; /* for parameters in this step */
 } synth;
-
-static volatile float sink;
-
-void synth_work(double rounds)
-{
-    static float a[1024];
-
-    for (double r = 0; r < rounds; r += 1) {
-        for (int i = 0; i < 1024; i++)
-            a[i] = a[i] * 0.999F + 0.001F;
-        sink = a[0];
-    }
-}
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-tutti_status synth_calibrate(tutti_comm *comm, double *rounds_out)
-{
-    double rounds = 1000, best = 1e9;
-
-    for (int tries = 0; tries < 8; tries++) {
-        double from = cpu_seconds(), took;
-
-        synth_work(rounds);
-        took = cpu_seconds() - from;
-        if (took < 0.02)
-            rounds *= 0.025 / fmax(took, 1e-6);
-        else
-            best = fmin(best, took / rounds);
-    }
-    *rounds_out = 1 / best;
-    return tutti_all_reduce_host(comm, rounds_out, 1, TUTTI_MIN);
-}
 
 static double now(void)
 {
@@ -84,7 +44,7 @@ static tutti_status forward(synth *s, bool compute)
             TT_TRY(tutti_reducer_param_wait(s->red, &id, 1, (tutti_stream){0}));
         s->waited += now() - from;
         if (compute)
-            synth_work(s->rounds * s->o->forward * s->t[i].cost);
+            synth_compute(&s->engine, s->seconds * s->o->forward * s->t[i].cost);
     }
     return TUTTI_OK;
 }
@@ -103,7 +63,7 @@ static tutti_status backward(synth *s, bool compute, bool overlap, double from, 
 
     for (size_t i = s->n; i-- > 0;) {
         if (compute)
-            synth_work(s->rounds * s->t[i].cost);
+            synth_compute(&s->engine, s->seconds * s->t[i].cost);
         if (first)
             *first_out = now() - from;
         first = false;
@@ -122,15 +82,15 @@ static tutti_status compute_only(synth *s, double *step_out)
 
     for (size_t i = 0; i < s->n; i++)
         memset(tutti_reducer_grad(s->red, (int)i), 0, s->t[i].count * sizeof(float));
-    synth_work(s->rounds * s->o->forward);
+    synth_compute(&s->engine, s->seconds * s->o->forward);
     for (size_t i = s->n; i-- > 0;)
-        synth_work(s->rounds * s->t[i].cost);
+        synth_compute(&s->engine, s->seconds * s->t[i].cost);
     *step_out = now() - from;
     return TUTTI_OK;
 }
 
 typedef struct sample {
-    double step, exposed, first, comm, last;
+    double step, exposed, first, comm;
 } sample;
 enum { SAMPLE_VALUES = sizeof(sample) / sizeof(double) };
 
@@ -142,6 +102,7 @@ static tutti_status one_step(synth *s, synth_kind kind, sample *out)
 
     memset(out, 0, sizeof *out);
     TT_TRY(tutti_barrier(s->comm));
+    synth_engine_rest(&s->engine);
     if (kind == SYNTH_COMPUTE)
         return compute_only(s, &out->step);
     from = now();
@@ -156,7 +117,6 @@ static tutti_status one_step(synth *s, synth_kind kind, sample *out)
     TT_TRY(tutti_reducer_stats_get(s->red, &stats));
     out->exposed = stats.exposed_s + s->waited;
     out->comm = stats.comm_s;
-    out->last = stats.last_bucket_s;
     return TUTTI_OK;
 }
 
@@ -173,6 +133,48 @@ static tutti_status medians(synth *s, sample *samples, sample *out)
         values[v] = bench_quantile(column, n, 0.5);
     }
     return TUTTI_OK;
+}
+
+static tutti_status reduce_alone(synth *s, void *data, size_t n, size_t parts, tutti_dtype type)
+{
+    const tutti_stream stream = {0};
+    char *mine = (char *)data + (size_t)tutti_rank(s->comm) * n * tutti_dtype_size(type);
+
+    if (s->o->zero)
+        return tutti_reduce_scatter(s->comm, data, mine, n, type, TUTTI_SUM, stream);
+    return tutti_all_reduce(s->comm, data, data, n * parts, type, TUTTI_SUM, stream);
+}
+
+/* What the collective of the bucket issued last takes with nothing else to do. */
+static tutti_status last_bucket(synth *s, double *out)
+{
+    const tutti_dtype wire = s->o->wire != 0 ? s->o->wire : TUTTI_FLOAT32;
+    size_t parts = (size_t)tutti_size(s->comm), n = 0;
+    size_t buckets = tutti_reducer_bucket_stats(s->red, NULL, 0);
+    double took[SYNTH_STEPS_MAX], from;
+    tutti_bucket_stats *stats;
+    void *data = NULL;
+    tutti_status status = TUTTI_OK, freed;
+
+    TT_TRY(tt_calloc(buckets + 1, sizeof *stats, &stats));
+    buckets = tutti_reducer_bucket_stats(s->red, stats, buckets);
+    if (buckets > 0)
+        n = (stats[buckets - 1].bytes / sizeof(float) + parts - 1) / parts;
+    free(stats);
+    TT_TRY(tutti_alloc(s->comm, n * parts * tutti_dtype_size(wire), &data));
+    for (int i = 0; i < s->o->steps && status == TUTTI_OK; i++) {
+        status = tutti_barrier(s->comm);
+        from = now();
+        if (status == TUTTI_OK)
+            status = reduce_alone(s, data, n, parts, wire);
+        took[i] = now() - from;
+    }
+    if (status == TUTTI_OK)
+        status = tutti_all_reduce_host(s->comm, took, (size_t)s->o->steps, TUTTI_MAX);
+    if (status == TUTTI_OK)
+        *out = bench_quantile(took, (size_t)s->o->steps, 0.5);
+    freed = tutti_free(s->comm, data);
+    return status != TUTTI_OK ? status : freed;
 }
 
 static tutti_status measure(synth *s, unsigned kinds, synth_times *out)
@@ -199,13 +201,12 @@ static tutti_status measure(synth *s, unsigned kinds, synth_times *out)
             out->exposed = middle.exposed;
             out->first = middle.first;
         }
-        if (kind == SYNTH_COMM) {
+        if (kind == SYNTH_COMM)
             out->comm = middle.comm;
-            out->last = middle.last;
-        }
     }
     free(samples);
     TT_TRY(status);
+    TT_TRY(last_bucket(s, &out->last));
     out->floor = fmax(out->step[SYNTH_COMPUTE] + out->last, out->first + out->comm);
     TT_TRY(tutti_reducer_stats_get(s->red, &stats));
     out->bytes = stats.bytes;
@@ -237,11 +238,12 @@ static tutti_status add_tensors(synth *s, float **params_out)
     return tutti_reducer_commit(s->red);
 }
 
-tutti_status synth_run(tutti_ctx *ctx, tutti_comm *comm, const synth_options *o, double rounds,
-                       unsigned kinds, double share, synth_times *out)
+tutti_status synth_run(tutti_ctx *ctx, tutti_comm *comm, const synth_options *o,
+                       const synth_engine *engine, unsigned kinds, double share, synth_times *out)
 {
     tutti_reducer_opts opts = TUTTI_REDUCER_OPTS_INIT;
-    synth s = {.ctx = ctx, .comm = comm, .o = o, .rounds = rounds * o->ms * 1e-3 * share};
+    synth s = {
+        .ctx = ctx, .comm = comm, .o = o, .engine = *engine, .seconds = o->ms * 1e-3 * share};
     float *params = NULL;
     tutti_status status;
 

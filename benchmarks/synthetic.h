@@ -27,6 +27,7 @@ typedef struct synth_options {
     bool zero;
     tutti_dtype wire; /* 0: fp32 */
     int steps; /* of each kind; the median counts */
+    bool device; /* computation leaves the core free, as a GPU's does */
     bool json;
     double limit; /* > 0: fail when a step is longer than this many floors */
     const char *svg;
@@ -48,7 +49,8 @@ typedef struct synth_times {
     double step[SYNTH_KINDS];
     double exposed; /* of SYNTH_OVERLAP: what wait, and with --zero param_wait, blocked */
     double first; /* of SYNTH_OVERLAP: until the first gradient was ready */
-    double comm, last; /* of SYNTH_COMM: all buckets; the one issued last */
+    double comm; /* of SYNTH_COMM: all buckets */
+    double last; /* one collective of the last bucket's size, by itself */
     double floor; /* max(compute + last, first + comm), and with --zero the gather's rest */
     size_t bytes; /* of gradients */
     int buckets;
@@ -58,14 +60,24 @@ typedef struct synth_times {
  * exit status, told; -1: help was printed. */
 int synth_parse(int argc, char **argv, const char *usage, synth_options *out, int *end_out);
 
-/* Rounds of arithmetic that take one second on a core of their own; the same on all ranks. */
-tutti_status synth_calibrate(tutti_comm *comm, double *rounds_out);
+/* What computes: the core, or as it were a device, whose work takes the time it takes. */
+typedef struct synth_engine {
+    double rounds; /* of arithmetic that a core of its own does in a second; 0: a device */
+    int64_t busy_until_ns; /* the device, with what it was given */
+} synth_engine;
 
-void synth_work(double rounds);
+/* Measures the core; the engine is the same on all ranks. */
+tutti_status synth_engine_make(tutti_comm *comm, const synth_options *o, synth_engine *out);
 
-/* Times the kinds of `kinds` (bits) on comm; `share` of the arithmetic is this rank's (1: all). */
-tutti_status synth_run(tutti_ctx *ctx, tutti_comm *comm, const synth_options *o, double rounds,
-                       unsigned kinds, double share, synth_times *out);
+/* The device has nothing to do. */
+void synth_engine_rest(synth_engine *e);
+
+/* As much computation as takes so many seconds undisturbed; returns when it is done. */
+void synth_compute(synth_engine *e, double seconds);
+
+/* Times the kinds of `kinds` (bits) on comm; `share` of the computation is this rank's (1: all). */
+tutti_status synth_run(tutti_ctx *ctx, tutti_comm *comm, const synth_options *o,
+                       const synth_engine *engine, unsigned kinds, double share, synth_times *out);
 
 int bench_step(int argc, char **argv);
 int bench_scaling(int argc, char **argv);

@@ -71,7 +71,7 @@ class Operations(unittest.TestCase):
 class Steps(unittest.TestCase):
     def test_a_step_against_its_floor(self):
         for args in (["--layers", "4", "--bytes", "64K"], ["--model", "gpt2", "--scale", "0.001", "--zero", "--forward", "0.5"],
-                     ["--model", "resnet50", "--scale", "0.01", "--wire", "bf16"]):
+                     ["--model", "resnet50", "--scale", "0.01", "--wire", "bf16", "--compute", "device"]):
             with self.subTest(args):
                 status, out, err = bench(2, "step", *args, "--ms", "2", "--steps", "3", "--json")
                 self.assertEqual(status, 0, err)
@@ -79,6 +79,10 @@ class Steps(unittest.TestCase):
                 self.assertEqual(row["ranks"], 2)
                 self.assertGreaterEqual(row["floor_ms"], row["compute_ms"])
                 self.assertAlmostEqual(row["over_floor"], row["step_ms"] / row["floor_ms"], delta=0.001)
+                beyond = row["step_ms"] - row["compute_ms"] - row["last_bucket_ms"]
+                self.assertAlmostEqual(row["beyond_ms"], beyond, delta=0.001)
+                if row["compute"] == "device":
+                    self.assertGreaterEqual(row["compute_ms"], 2)
         status, _, _ = bench(0, "step", "--layers", "2", "--bytes", "4K", "--ms", "1", "--steps", "1", "--limit", "0.01")
         self.assertEqual(status, 3)
 
@@ -133,6 +137,7 @@ class Steps(unittest.TestCase):
 
     def test_bad_input(self):
         for args, code, said in ((["step", "--model", "vgg"], 2, "--model: 'vgg'"), (["step", "--ms", "-1"], 2, "--ms: '-1'"),
+                                 (["step", "--compute", "gpu"], 2, "--compute: 'gpu'"),
                                  (["step", "more"], 2, "what is 'more'"), (["overlap", "--bytes", "8"], 2, "at least 256"),
                                  (["ckpt"], 2, "a folder"), (["ckpt", "/no/such/folder"], 1, "cannot make"),
                                  (["ckpt", "a", "b"], 2, "what is 'b'"), (["ckpt", "a", "--mib", "0"], 2, "--mib: '0'"),

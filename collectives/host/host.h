@@ -111,6 +111,7 @@ typedef struct tt_host {
     size_t work_cap;
     struct tt_link *links; /* likewise */
     size_t links_cap;
+    int64_t piece_ns; /* between pieces of long messages, lately; 0: not known */
 } tt_host;
 
 /* A message between nodes, or slot for one. */
@@ -135,6 +136,9 @@ typedef struct tt_run {
     uint32_t number; /* of the call: tt_host.calls when it was published */
     bool may_carry; /* a large call that fits beside the line */
     size_t links; /* of host->links in use */
+    size_t left; /* rounds of pieces still to come, of a long message; 0: waits are not paced */
+    int64_t slept_ns; /* when it last began to sleep for one */
+    int64_t came; /* pieces since then */
     char what[160]; /* made when a wait is long enough to be talked about */
 } tt_run;
 
@@ -189,6 +193,7 @@ uint64_t tt_meet_sent(const tt_host *host, int from, int to);
 uint64_t tt_meet_sent_offset(const tt_host *host, int from, int to);
 
 /* link.c */
+enum { TT_LINK_PACED = 8 /* pieces of a message that is long enough to be paced */ };
 tutti_status tt_links_reserve(tt_run *run, size_t n, size_t work_bytes);
 tutti_status tt_link_send(tt_run *run, tt_link *link, int rank, const void *buf, size_t bytes);
 tutti_status tt_link_recv(tt_run *run, tt_link *link, int rank, void *buf, size_t bytes);

@@ -3,6 +3,12 @@
  * Messages of collectives between nodes. Both ends know from the call alone which messages come in
  * which order between them, so one tag per communicator is enough; a message of another size than
  * expected means that the calls differ.
+ *
+ * A long message comes in pieces, at the pace of the link. A stream's worker that asked for each as
+ * often as it could would take from computation on the same core what asking costs: some
+ * microseconds a time, ten times a piece on a slow link. So it learns how far pieces are apart and
+ * sleeps for the time of two, no longer: what lies in socket buffers keeps the link busy meanwhile.
+ * For the last piece it sleeps half of the time of one.
  */
 #include "host/host.h"
 
@@ -78,6 +84,24 @@ static bool late_after_others(void *arg, char *buf, size_t cap)
     return !tt_blame_later(&w->blame) && w->late(w->arg, buf, cap);
 }
 
+/* How long to sleep for the next piece of a long message. */
+static int64_t pace(tt_run *run)
+{
+    int64_t *piece_ns = &run->host->piece_ns, now = tt_now_ns(), sleep_ns;
+    const tt_patience *patience = run->patience;
+
+    if (run->slept_ns != 0 && run->came > 0) {
+        int64_t lately = (now - run->slept_ns) / run->came;
+        *piece_ns = *piece_ns == 0 ? lately : (3 * *piece_ns + lately) / 4;
+        if (*piece_ns > patience->sleep_max_ns) /* somebody was late */
+            *piece_ns = patience->sleep_max_ns;
+    }
+    run->slept_ns = now;
+    run->came = 0;
+    sleep_ns = run->left > 1 ? 2 * *piece_ns : *piece_ns / 2;
+    return sleep_ns > patience->sleep_min_ns ? sleep_ns : patience->sleep_min_ns;
+}
+
 tutti_status tt_link_wait_for(tt_run *run, tt_done_fn done, tt_late_fn late, void *arg)
 {
     tutti_ctx *ctx = run->host->comm->ctx;
@@ -94,11 +118,13 @@ tutti_status tt_link_wait_for(tt_run *run, tt_done_fn done, tt_late_fn late, voi
     }
     tt_blame_begin(&blame.blame, ctx);
     tt_op_wait_begin(&wait, ctx, run->patience, tt_run_what(run), late_after_others, &blame);
-    for (;;) {
+    for (bool first = true;; first = false) {
         uint32_t seen = bell != NULL ? atomic_load(bell) : 0;
         TT_TRY(done(arg, &ready));
         if (ready)
             return TUTTI_OK;
+        if (first && run->left > 0)
+            tt_wait_begin_asleep(&wait.wait, run->patience, pace(run));
         TT_TRY(tt_op_wait_once(&wait, bell, seen));
     }
 }
@@ -142,7 +168,9 @@ tutti_status tt_link_wait(tt_run *run, tt_link *link)
     link_wait w = {run, link};
     if (link->req.ptr == NULL)
         return TUTTI_OK;
-    return tt_link_wait_for(run, link_done, late_peer, &w);
+    TT_TRY(tt_link_wait_for(run, link_done, late_peer, &w));
+    run->came += link->receive;
+    return TUTTI_OK;
 }
 
 tutti_status tt_links_wait_all(tt_run *run)

@@ -370,7 +370,9 @@ tutti_status tt_host_reduce(tt_run *run)
     if (p.rounds == 0)
         return TUTTI_OK;
     const size_t end = (size_t)p.route->stages * p.lag; /* iterations to the end of a chunk */
+    const bool paced = p.rounds >= TT_LINK_PACED && run->patience->spin_ns == 0;
     for (size_t i = 0; i <= p.rounds + end; i++) {
+        run->left = paced ? p.rounds + end - i + 1 : 0;
         if (i < p.rounds)
             copy_in(&p, i);
         if (p.staged && (i < p.rounds || i > end))
@@ -381,6 +383,7 @@ tutti_status tt_host_reduce(tt_run *run)
         if (i > end)
             copy_out(&p, i - end - 1);
     }
+    run->left = 0;
     if (!p.staged)
         TT_TRY(tt_meet_barrier(run)); /* peers read and wrote this rank's buffers */
     return tt_links_wait_all(run);

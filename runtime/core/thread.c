@@ -51,6 +51,15 @@ void tt_futex_wake_all(_Atomic uint32_t *word)
 
 enum { SPINS_PER_CLOCK = 64, YIELDS = 2 };
 
+void tt_wait_begin_asleep(tt_wait *wait, const tt_patience *patience, int64_t sleep_ns)
+{
+    *wait = (tt_wait){.patience = patience,
+                      .started_ns = tt_now_ns(),
+                      .sleep_ns = sleep_ns,
+                      .rounds = YIELDS,
+                      .spun = true};
+}
+
 int64_t tt_wait_once(tt_wait *wait, _Atomic uint32_t *word, uint32_t seen)
 {
     const tt_patience *patience = wait->patience;

@@ -52,6 +52,8 @@ static inline void tt_wait_begin(tt_wait *wait, const tt_patience *patience)
     wait->rounds = 0;
     wait->spun = false;
 }
+/* The same for what is known to take so long: it sleeps that long at first. */
+void tt_wait_begin_asleep(tt_wait *wait, const tt_patience *patience, int64_t sleep_ns);
 /* Relaxes, yields or sleeps; with word != NULL sleeps on it while *word == seen. Returns
  * nanoseconds since the wait began (0 between readings of the clock). */
 int64_t tt_wait_once(tt_wait *wait, _Atomic uint32_t *word, uint32_t seen);

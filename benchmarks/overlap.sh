@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # overlap.sh [--ranks PER_NODE] [--rate RATE] [--ms "T..."] [--build FOLDER] [ARGUMENT...]
 #
-# Is overlap real? Runs examples/03_overlap on two nodes made of this machine (tests/support/two-nodes), joined by a link
-# of 1 Gbit/s, with layers that compute for less time, as long and longer than the averaging of their gradients takes
+# Is overlap real? Runs examples/03_overlap on two nodes made of this machine (tests/support/two-nodes), each with half of
+# its processors and joined by a link of 1 Gbit/s, with layers that compute for less time, as long and longer than the averaging of their gradients takes
 # (T ms each). It passes if the overlapped step takes at most 1.1 times its floor:
 #
 #     floor = max(compute + last bucket, first ready + all buckets)
@@ -31,7 +31,7 @@ echo "two nodes, $ranks ranks each, link $rate"
 result=0
 for ms in $layer_ms; do
     status=0
-    sh "$here/tests/support/two-nodes" --rate "$rate" "$ranks" "$build/bin/overlap" \
+    sh "$here/tests/support/two-nodes" --rate "$rate" --cores "$ranks" "$build/bin/overlap" \
         --limit 1.1 --layers 8 --mib 4 --ms "$ms" --steps 9 "$@" || status=$?
     [ "$status" != 77 ] || exit 77
     [ "$status" = 0 ] || result=$status

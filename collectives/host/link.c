@@ -7,7 +7,8 @@
  * A long message comes in pieces, at the pace of the link. A stream's worker that asked for each as
  * often as it could would take from computation on the same core what asking costs: some
  * microseconds a time, ten times a piece on a slow link. So it learns how far pieces are apart and
- * sleeps for the time of two, no longer: what lies in socket buffers keeps the link busy meanwhile.
+ * sleeps for the time of two, a millisecond at most: what lies in socket buffers keeps the link
+ * busy meanwhile.
  * For the last piece it sleeps half of the time of one.
  */
 #include "host/host.h"

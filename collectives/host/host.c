@@ -215,6 +215,8 @@ static tutti_status measure(tt_host *host)
     parts = (size_t)host->most_locals * (size_t)host->nodes;
     if (parts < (size_t)host->spread_share)
         parts = (size_t)host->spread_share;
+    if (host->nodes > 2 && parts < 2 * TT_SLOT_SPLIT * (size_t)host->most_locals)
+        parts = 2 * TT_SLOT_SPLIT * (size_t)host->most_locals;
     TT_TRY(tt_kernels_choose());
     TT_TRY(tt_tune_find(host->most_locals, host->comm->ctx->chunk_bytes, TT_SLOTS, &host->tune));
     if (host->tune.slot_bytes < parts * MIN_PART)

@@ -74,6 +74,8 @@ typedef struct tt_peer {
 
 enum { TT_IN_SLOTS = 2, TT_OUT_SLOTS = 4, TT_SLOTS = TT_IN_SLOTS + TT_OUT_SLOTS };
 
+enum { TT_SLOT_SPLIT = 4 }; /* rounds that share a slot when a broadcast takes two trees */
+
 typedef struct tt_control tt_control; /* control.c: the segment */
 
 typedef struct tt_host {

@@ -12,16 +12,20 @@
  *
  * All of a node then read the block where it lies: in the origin's registered input, in the
  * driver's registered output, else in the provider's slot, in rounds of one piece per block with
- * one barrier each. A slot is filled again `RING` rounds later; receives for round k + RING - 1 are
- * posted behind barrier k, when everybody has read round k - 1. One node without plain input, or
+ * one barrier each. A slot is filled again `ring` rounds later; receives for the round that takes
+ * the place of k - 1 are posted when everybody has read that. One node without plain input, or
  * where it can be reached by way of the kernel (reach.c), needs no rounds at all.
+ *
+ * A node takes what it does not pass on after what it sends, and `lag` rounds later: else no node
+ * sent a piece of its own block, or passed on one of a tree, before those of other blocks had come
+ * all their way, and a round would take as long as all of these one after the other.
  */
 #include "host/fan.h"
 #include "host/host.h"
 
 #include <string.h>
 
-enum { ALIGN = 64, RING = TT_SLOTS };
+enum { ALIGN = 64, LAG = 2 };
 
 typedef struct plan {
     tt_run *run;
@@ -31,6 +35,7 @@ typedef struct plan {
     int blocks;
     size_t element;
     size_t piece, rounds; /* bytes; number */
+    size_t ring, lag; /* rounds under way; those by which what is not passed on comes later */
     bool in_rounds; /* pieces are handed over at a barrier per round */
     bool reads; /* ranks read each other's buffers in place */
     int mine; /* blocks that this rank provides */
@@ -103,7 +108,10 @@ static bool slotted(const plan *p, int block)
 static char *slot_of(const plan *p, int block, size_t k)
 {
     const tt_seat *seat = &p->host->seat[block];
-    return tt_control_slot(p->host, seat->local, (int)(k % RING)) + (size_t)seat->index * p->piece;
+    const size_t split = p->ring / TT_SLOTS, at = k % p->ring;
+    return tt_control_slot(p->host, seat->local, (int)(at / split)) +
+           at % split * (p->host->tune.slot_bytes / split / ALIGN * ALIGN) +
+           (size_t)seat->index * p->piece;
 }
 
 /* Where this rank finds a piece. Its own input it need not look for in its slot. */
@@ -145,7 +153,7 @@ static int parent(const plan *p, int block)
 /* Link 0 of a block's row is its receive, the others its sends. */
 static tt_link *links_of(const plan *p, int index, size_t k)
 {
-    size_t row = (k % RING) * (size_t)p->mine + (size_t)index;
+    size_t row = (k % p->ring) * (size_t)p->mine + (size_t)index;
     return &p->host->links[row * (size_t)p->host->nodes];
 }
 
@@ -178,6 +186,13 @@ static tutti_status post_receive(const plan *p, int block, int index, size_t k)
     return tt_link_recv(p->run, &links[0], from, to, bytes);
 }
 
+/* Whether nobody waits for this node's pieces: they come `lag` rounds later. */
+static bool comes_later(const plan *p, int block)
+{
+    int child = 0;
+    return p->host->nodes > 1 && next_child(p, block, &child) < 0;
+}
+
 /* Has the piece ready for the node and on its way to other nodes. */
 static tutti_status provide(const plan *p, int block, int index, size_t k)
 {
@@ -196,6 +211,16 @@ static tutti_status provide(const plan *p, int block, int index, size_t k)
         TT_TRY(tt_link_send(p->run, &links[i], provider(p, block, node), from, bytes));
     }
     return TUTTI_OK;
+}
+
+static tutti_status provide_first(const plan *p, int block, int index, size_t k)
+{
+    return comes_later(p, block) ? TUTTI_OK : provide(p, block, index, k);
+}
+
+static tutti_status provide_later(const plan *p, int block, int index, size_t k)
+{
+    return comes_later(p, block) ? provide(p, block, index, k) : TUTTI_OK;
 }
 
 /* Whether a block of this one node lies in a peer's plain memory, which is read from there. */
@@ -278,12 +303,16 @@ static tutti_status make_plan(tt_run *run, plan *p)
         p->reads = p->reads || !slotted(p, block);
     }
     p->past_cache = longest * (size_t)p->blocks >= host->tune.nt_bytes;
+    const bool two = !gathers(p) && p->blocks > host->most_locals;
+    p->ring = two ? TT_SLOT_SPLIT * TT_SLOTS : TT_SLOTS;
+    p->lag = two ? p->ring / 2 : host->nodes > 1 ? LAG : 0;
     size_t share = gathers(p) ? (size_t)host->spread_share : (size_t)p->blocks;
-    p->piece = p->in_rounds ? host->tune.slot_bytes / share / ALIGN * ALIGN : longest;
+    p->piece =
+        p->in_rounds ? host->tune.slot_bytes * TT_SLOTS / p->ring / share / ALIGN * ALIGN : longest;
     p->rounds = longest == 0 ? 0 : (longest + p->piece - 1) / p->piece;
     return host->nodes == 1
                ? TUTTI_OK
-               : tt_links_reserve(run, RING * (size_t)p->mine * (size_t)host->nodes, 0);
+               : tt_links_reserve(run, p->ring * (size_t)p->mine * (size_t)host->nodes, 0);
 }
 
 tutti_status tt_host_spread(tt_run *run)
@@ -292,15 +321,20 @@ tutti_status tt_host_spread(tt_run *run)
     TT_TRY(make_plan(run, &p));
     if (p.rounds == 0)
         return TUTTI_OK;
-    for (size_t k = 0; k < RING - 1 && run->host->nodes > 1; k++)
+    const bool passes = run->host->nodes > 1;
+    for (size_t k = 0; k < p.ring - 1 && passes; k++)
         TT_TRY(for_mine(&p, k, post_receive));
-    for (size_t k = 0; k < p.rounds; k++) {
-        TT_TRY(for_mine(&p, k, provide));
+    for (size_t k = 0; k < p.rounds + p.lag; k++) {
+        TT_TRY(for_mine(&p, k, provide_first));
+        if (k < p.lag)
+            continue;
+        const size_t done = k - p.lag; /* what the node has all of */
+        TT_TRY(for_mine(&p, done, provide_later));
         if (p.in_rounds)
             TT_TRY(tt_meet_barrier(run));
-        if (run->host->nodes > 1)
-            TT_TRY(for_mine(&p, k + RING - 1, post_receive));
-        TT_TRY(read_round(&p, k));
+        if (passes)
+            TT_TRY(for_mine(&p, done + p.ring - 1, post_receive));
+        TT_TRY(read_round(&p, done));
     }
     if (p.reads)
         TT_TRY(tt_meet_barrier(run)); /* peers read this rank's buffers */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simgrid [BYTES [mpi|tutti]]: one all-reduce of fp32 in place under SimGrid's smpirun; rank 0
- * prints the simulated time of the slowest rank. Built and started by simgrid.sh.
+ * simgrid [BYTES [mpi|tutti [all_reduce|broadcast|all_gather]]]: one collective of fp32 in place
+ * under SimGrid's smpirun, BYTES are those of its result; rank 0 prints the simulated time of the
+ * slowest rank. Built and started by simgrid.sh.
  *
  * The data is folded: the buffers of all ranks are the same memory, so the sums are wrong and only
  * the messages count. A barrier that is part of no figure comes first.
@@ -101,13 +102,40 @@ void __wrap_free(void *ptr)
         __real_free(ptr);
 }
 
-static tutti_status by_tutti(tutti_comm *world, float *data, size_t n)
+typedef enum op { ALL_REDUCE, BROADCAST, ALL_GATHER, OPS } op;
+static const char *const op_names[OPS] = {"all_reduce", "broadcast", "all_gather"};
+
+/* n: elements of the result. */
+static tutti_status by_tutti(tutti_comm *world, op what, float *data, size_t n)
 {
+    const tutti_stream at_once = {0};
+    const size_t part = n / (size_t)tutti_size(world);
+    tutti_status status;
     measuring = 1;
-    tutti_status status =
-        tutti_all_reduce(world, data, data, n, TUTTI_FLOAT32, TUTTI_SUM, (tutti_stream){0});
+    if (what == BROADCAST)
+        status = tutti_broadcast(world, data, data, n, TUTTI_FLOAT32, 0, at_once);
+    else if (what == ALL_GATHER)
+        status = tutti_all_gather(world, data + part * (size_t)tutti_rank(world), data, part,
+                                  TUTTI_FLOAT32, at_once);
+    else
+        status = tutti_all_reduce(world, data, data, n, TUTTI_FLOAT32, TUTTI_SUM, at_once);
     measuring = 0;
     return status;
+}
+
+static tutti_status by_mpi(op what, float *data, size_t n)
+{
+    const MPI_Comm world = MPI_COMM_WORLD;
+    int size, rc;
+    MPI_Comm_size(world, &size);
+    if (what == BROADCAST)
+        rc = MPI_Bcast(data, (int)n, MPI_FLOAT, 0, world);
+    else if (what == ALL_GATHER)
+        rc = MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, (int)n / size, MPI_FLOAT,
+                           world);
+    else
+        rc = MPI_Allreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, world);
+    return rc == MPI_SUCCESS ? TUTTI_OK : TUTTI_ERR_MPI;
 }
 
 /* What is mapped many times counts once. */
@@ -131,17 +159,13 @@ static double slowest(double seconds)
     return most;
 }
 
-static tutti_status run(tutti_comm *world, float *data, size_t n, double *seconds_out)
+static tutti_status run(tutti_comm *world, op what, float *data, size_t n, double *seconds_out)
 {
-    tutti_status status = TUTTI_OK;
+    tutti_status status;
     double begin;
     MPI_Barrier(MPI_COMM_WORLD);
     begin = MPI_Wtime();
-    if (world != NULL)
-        status = by_tutti(world, data, n);
-    else if (MPI_Allreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) !=
-             MPI_SUCCESS)
-        status = TUTTI_ERR_MPI;
+    status = world != NULL ? by_tutti(world, what, data, n) : by_mpi(what, data, n);
     *seconds_out = slowest(MPI_Wtime() - begin);
     return status;
 }
@@ -165,11 +189,18 @@ int main(int argc, char **argv)
     const size_t bytes = argc > 1 ? strtoull(argv[1], NULL, 10) : 25000000;
     const char *who = argc > 2 ? argv[2] : "tutti";
     tutti_status status = TUTTI_OK;
+    op what = ALL_REDUCE;
     tutti_ctx *ctx = NULL;
     tutti_comm *world = NULL;
     double seconds = 0;
     int rank, size;
 
+    while (argc > 3 && what < OPS && strcmp(argv[3], op_names[what]) != 0)
+        what++;
+    if (what == OPS) {
+        fprintf(stderr, "simgrid: %s is none of its collectives\n", argv[3]);
+        return 2;
+    }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -177,7 +208,7 @@ int main(int argc, char **argv)
     if (strcmp(who, "tutti") == 0)
         status = open(&ctx, &world);
     if (status == TUTTI_OK)
-        status = run(world, data, bytes / sizeof *data, &seconds);
+        status = run(world, what, data, bytes / sizeof *data, &seconds);
     if (rank == 0 && status == TUTTI_OK)
         printf("%s ranks %d bytes %zu MiB %.0f us %.1f\n", who, size, bytes, resident_mib(),
                seconds * 1e6);

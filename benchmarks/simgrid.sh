@@ -1,14 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# simgrid.sh [--bytes N] [--chunk BYTES] [--build FOLDER] [--mpi yes|no] [--cfg OPTION]... [RANKS...]
+# simgrid.sh [--op all_reduce|broadcast|all_gather] [--bytes N] [--chunk BYTES] [--build FOLDER] [--mpi yes|no]
+#     [--cfg OPTION]... [RANKS...]
 #
-# How does an all_reduce scale beyond the machines at hand? Runs libtutti, linked statically and unmodified, under
+# How does a collective (an all_reduce) scale beyond the machines at hand? Runs libtutti, linked statically and unmodified, under
 # SimGrid's smpirun on a simulated fat tree: one rank a host, 8 hosts a leaf, links of 25 GB/s and 1 us, as much bandwidth above the
 # leaves as below. Prints for 64 and 256 ranks (or RANKS, a multiple of 8) the simulated time, its bound
 #
 #     2 (p - 1) / p * bytes / bandwidth + 2 log2(p) * latency of the longest path
 #
-# MPI_Allreduce by the algorithms that Open MPI would choose, and tutti's simulation's wall time and memory (shared pages once).
+# (a broadcast: bytes / bandwidth + log2(p) * latency, an all_gather: (p - 1) / p of that; bytes are those of the result),
+# MPI's by the algorithms that Open MPI would choose, and tutti's simulation's wall time and memory (shared pages once).
 #
 # What SimGrid asks for: ranks are coroutines of one thread, so every wait must call MPI and nothing may sleep or spin
 # without it (TUTTI_SPIN_US; MPI_THREAD_SINGLE, so tutti starts no thread that calls MPI); a test of a request within the
@@ -19,6 +21,7 @@
 # Status 77: SimGrid is not here.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
+op=all_reduce
 bytes=25000000
 chunk=4M
 build=$here/build/simgrid
@@ -26,6 +29,7 @@ mpi=yes
 more=
 while :; do
     case ${1:-} in
+    --op) op=$2 && shift 2 ;;
     --bytes) bytes=$2 && shift 2 ;;
     --chunk) chunk=$2 && shift 2 ;;
     --build) build=$2 && shift 2 ;;
@@ -80,7 +84,7 @@ simulate() { # RANKS WHO
         --cfg=smpi/test:1e-6 --cfg=smpi/iprobe:1e-6 --cfg=smpi/grow-injected-times:no \
         --cfg=smpi/coll-selector:ompi --cfg=smpi/shared-malloc-blocksize:33554432 --cfg=contexts/stack-size:8192 \
         --log=root.thres:error $more \
-        "$build/simgrid" "$bytes" "$2" >"$work/out" 2>"$work/err" || { cat "$work/out" "$work/err" >&2; return 1; }
+        "$build/simgrid" "$bytes" "$2" "$op" >"$work/out" 2>"$work/err" || { cat "$work/out" "$work/err" >&2; return 1; }
     us=$(sed -n "s/^$2 .* us //p" "$work/out")
     mib=$(sed -n "s/^$2 .* MiB \([0-9]*\) .*/\1/p" "$work/out")
     awk -v us="$us" -v mib="$mib" '/^wall/ { printf "%.1f %.1f %d", us, $2, mib }' "$work/time"
@@ -91,7 +95,10 @@ for ranks in "$@"; do
     result=$(simulate "$ranks" tutti)
     other=-
     [ "$mpi" = no ] || other=$(simulate "$ranks" mpi | cut -d' ' -f1)
-    echo "$ranks $bytes $result $other" | awk '{
-        bound = 2 * ($1 - 1) / $1 * $2 / 25e9 * 1e6 + 2 * log($1) / log(2) * 4
+    echo "$ranks $bytes $result $other" | awk -v op="$op" '{
+        all = $2 / 25e9 * 1e6
+        some = ($1 - 1) / $1 * all
+        latency = log($1) / log(2) * 4
+        bound = op == "broadcast" ? all + latency : op == "all_gather" ? some + latency : 2 * (some + latency)
         printf "%6d %10.1f %10.1f %7.2f %10s %8.1f %8d\n", $1, bound, $3, $3 / bound, $6, $4, $5 }'
 done

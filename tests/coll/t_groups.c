@@ -194,6 +194,115 @@ static void small_ones_run_ahead(void **state)
     unsetenv("TUTTI_SPIN_US");
 }
 
+/* Small calls of every kind with roots here and there, in groups, on a stream or inline as each
+ * rank likes: whoever may leave before the others does, up to the limit of calls ahead. */
+enum { ROOTED_MOST = 700, ROOTED_CALLS = 12 };
+
+typedef struct rooted_call {
+    int kind, root;
+    size_t n;
+    float in[4 * ROOTED_MOST], out[4 * ROOTED_MOST];
+} rooted_call;
+
+static float rooted_value(int rank, int seq, size_t at)
+{
+    return (float)(rank + 1) * 7 + (float)(seq % 50) + (float)(at % 13);
+}
+
+static tutti_status rooted_issue(tt_rank *r, rooted_call *c, tutti_stream s)
+{
+    switch (c->kind) {
+    case 0:
+        return tutti_broadcast(r->comm, c->in, c->out, c->n, f32, c->root, s);
+    case 1:
+        return tutti_scatter(r->comm, c->in, c->out, c->n, f32, c->root, s);
+    case 2:
+        return tutti_gather(r->comm, c->in, c->out, c->n, f32, c->root, s);
+    case 3:
+        return tutti_reduce(r->comm, c->in, c->out, c->n, (tutti_reduction){f32, TUTTI_MAX},
+                            c->root, s);
+    case 4:
+        return tutti_all_gather(r->comm, c->in, c->out, c->n, f32, s);
+    default:
+        return tutti_all_reduce(r->comm, c->in, c->out, c->n, f32, TUTTI_MAX, s);
+    }
+}
+
+static bool rooted_right(const tt_rank *r, const rooted_call *c, int seq)
+{
+    const size_t n = c->n, all = n * (size_t)r->size;
+    const bool root = r->rank == c->root;
+    for (size_t i = 0; i < n && (c->kind < 2 || c->kind == 5 || (c->kind == 3 && root)); i++) {
+        const size_t at = c->kind == 1 ? (size_t)r->rank * n + i : i;
+        if (c->out[i] != rooted_value(c->kind < 2 ? c->root : r->size - 1, seq, at))
+            return false;
+    }
+    for (size_t i = 0; i < all && (c->kind == 4 || (c->kind == 2 && root)); i++)
+        if (c->out[i] != rooted_value((int)(i / n), seq, i % n))
+            return false;
+    return true;
+}
+
+static void rooted_ones(tt_rank *r)
+{
+    static const size_t sizes[] = {0, 1, 2, 14, 15, 100, 256, 257, ROOTED_MOST};
+    const uint64_t seed = *(const uint64_t *)r->arg;
+    rooted_call *c = calloc(ROOTED_CALLS, sizeof *c);
+    tt_rng same = {seed}, own = {seed + 1000 * (uint64_t)(r->rank + 1)};
+    tutti_stream s;
+    TT_EXPECT(r, c != NULL);
+    TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "s", 0, &s));
+    for (int time = 0, seq = 0; time < 40 && !r->failed; time++) {
+        const int first = seq;
+        const bool only_rooted = tt_rand_below(&same, 2) == 0;
+        const int fixed = (int)tt_rand_below(&same, (uint64_t)r->size);
+        const bool stay = tt_rand_below(&same, 2) == 0;
+        tutti_status status = TUTTI_OK;
+        for (int i = 0; i < ROOTED_CALLS; i++, seq++) {
+            c[i].kind = (int)tt_rand_below(&same, only_rooted ? 4 : 6);
+            c[i].root = (int)tt_rand_below(&same, (uint64_t)r->size);
+            c[i].root = stay ? fixed : c[i].root;
+            c[i].n = sizes[tt_rand_below(&same, sizeof sizes / sizeof sizes[0])];
+            for (size_t k = 0; k < c[i].n * (c[i].kind == 1 ? (size_t)r->size : 1); k++)
+                c[i].in[k] = rooted_value(r->rank, seq, k);
+            memset(c[i].out, 0, sizeof c[i].out);
+        }
+        for (int i = 0; i < ROOTED_CALLS && status == TUTTI_OK;) {
+            int n = 1 + (int)tt_rand_below(&own, 4);
+            const bool group = tt_rand_below(&own, 3) == 0, pause = tt_rand_below(&own, 40) == 0;
+            const tutti_stream on = tt_rand_below(&own, 5) == 0 ? s : inline_stream;
+            if (pause)
+                nanosleep(&(struct timespec){0, 200000}, NULL);
+            n = n > ROOTED_CALLS - i ? ROOTED_CALLS - i : n;
+            if (group)
+                status = tutti_group_begin();
+            for (int k = 0; k < n && status == TUTTI_OK; k++, i++)
+                status = rooted_issue(r, &c[i], on);
+            if (group && status == TUTTI_OK)
+                status = tutti_group_end();
+        }
+        if (status == TUTTI_OK)
+            status = tutti_stream_sync(r->ctx, s);
+        if (status != TUTTI_OK)
+            tt_say(r, "time %d: %s", time, tutti_last_error());
+        for (int i = 0; i < ROOTED_CALLS && status == TUTTI_OK; i++)
+            if (!rooted_right(r, &c[i], first + i))
+                tt_say(r, "seed %d, time %d, call %d: kind %d, root %d, %zu elements", (int)seed,
+                       time, i, c[i].kind, c[i].root, c[i].n);
+    }
+    tutti_stream_destroy(r->ctx, s);
+    free(c);
+}
+
+static void rooted_ones_leave_early(void **state)
+{
+    (void)state;
+    setenv("TUTTI_SPIN_US", "20", 1);
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        TT_ASSERT_RANKS(2 + (int)(seed % 3), NULL, rooted_ones, &seed);
+    unsetenv("TUTTI_SPIN_US");
+}
+
 static void groups(void **state)
 {
     (void)state;
@@ -205,6 +314,7 @@ static void groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(groups),
-                                       cmocka_unit_test(small_ones_run_ahead)};
+                                       cmocka_unit_test(small_ones_run_ahead),
+                                       cmocka_unit_test(rooted_ones_leave_early)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,8 +8,7 @@
  * often as it could would take from computation on the same core what asking costs: some
  * microseconds a time, ten times a piece on a slow link. So it learns how far pieces are apart and
  * sleeps for the time of two, a millisecond at most: what lies in socket buffers keeps the link
- * busy meanwhile.
- * For the last piece it sleeps half of the time of one.
+ * busy meanwhile. For the last piece it sleeps half of the time of one.
  */
 #include "host/host.h"
 

@@ -388,8 +388,8 @@ static void publish_notice(tt_run *run, tt_line *line)
 
 /*
  * The next call writes the next line, and if it is like this one as much beside it. All have read
- * what is there; taking the lines from their caches now, while this rank waits for them, keeps that
- * out of the way of the next call.
+ * what is there, save one that is far behind, which then fetches it again; taking the lines from
+ * their caches now, while this rank waits for them, keeps that out of the way of the next call.
  */
 static void own_next(const tt_run *run)
 {

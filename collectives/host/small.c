@@ -2,8 +2,8 @@
 /*
  * Small calls on one node: the input travels with the call. When the ranks have met, everybody
  * has everything and makes its own output from it, without another barrier: a sum of a few
- * kilobytes costs less than waiting for somebody else to have made it. Payloads are doubly buffered
- * as the lines are (meet.c). The tree is the same as ever, so are the bits.
+ * kilobytes costs less than waiting for somebody else to have made it. Payloads take turns as the
+ * lines do (meet.c). The tree is the same as ever, so are the bits.
  */
 #include "host/host.h"
 

@@ -30,6 +30,8 @@ static const char usage[] =
     "  --copy        a save while the one before is copied into a second tier, DIR/copies\n"
     "  --mib N       of all ranks together, 256     --tensors N   they are divided into, 1\n"
     "  --rounds N    9                              --ranks N     fail unless N ranks came\n"
+    "  --alone       one save and its loads, nothing raw: to be one of several programs that are\n"
+    "                compared (the raw disk's seconds and ratios are 0)\n"
     "  --json        one object a row\n"
     "\n"
     "save: durable and committed, against as many files written, synced and renamed (through the\n"
@@ -255,6 +257,23 @@ static tutti_status run_stalls(ckpt_bench *b)
     return TUTTI_OK;
 }
 
+/* What the peers of ckpt.sh do: nothing else is written before the loads. */
+static tutti_status run_alone(ckpt_bench *b)
+{
+    timings t = {0};
+    int64_t from;
+    b->rounds = 1;
+    TT_TRY(ckpt_clock_start(b, &from));
+    TT_TRY(ckpt_clock_stop(b, from, save_now(b, FIRST_STEP), &t.tutti[0]));
+    report(b, "save", &t);
+    memset(b->copy, 0, b->bytes);
+    TT_TRY(tutti_load(b, true, &t.tutti[0]));
+    report(b, "load disk", &t);
+    TT_TRY(tutti_load(b, false, &t.tutti[0]));
+    report(b, "load cache", &t);
+    return check_loaded(b);
+}
+
 static tutti_status end_copy(ckpt_bench *b)
 {
     tutti_ckpt_copy_info info = TUTTI_CKPT_COPY_INFO_INIT;
@@ -345,6 +364,8 @@ static tutti_status run(ckpt_bench *b)
 {
     TT_TRY(open_bench(b));
     print_head(b);
+    if (b->alone)
+        return run_alone(b);
     TT_TRY(save_now(b, FIRST_STEP));
     if (b->save)
         TT_TRY(run_saves(b));
@@ -355,13 +376,13 @@ static tutti_status run(ckpt_bench *b)
     return b->copies ? run_copies(b) : TUTTI_OK;
 }
 
-enum { SAVE, LOAD, STALL, COPY, MIB, TENSORS, ROUNDS, RANKS, JSON, HELP };
+enum { SAVE, LOAD, STALL, COPY, ALONE, MIB, TENSORS, ROUNDS, RANKS, JSON, HELP };
 
 static const struct option longs[] = {
-    {"save", 0, NULL, SAVE},     {"load", 0, NULL, LOAD},   {"stall", 0, NULL, STALL},
-    {"copy", 0, NULL, COPY},     {"mib", 1, NULL, MIB},     {"tensors", 1, NULL, TENSORS},
-    {"rounds", 1, NULL, ROUNDS}, {"ranks", 1, NULL, RANKS}, {"json", 0, NULL, JSON},
-    {"help", 0, NULL, HELP},     {NULL, 0, NULL, 0}};
+    {"save", 0, NULL, SAVE},       {"load", 0, NULL, LOAD},     {"stall", 0, NULL, STALL},
+    {"copy", 0, NULL, COPY},       {"alone", 0, NULL, ALONE},   {"mib", 1, NULL, MIB},
+    {"tensors", 1, NULL, TENSORS}, {"rounds", 1, NULL, ROUNDS}, {"ranks", 1, NULL, RANKS},
+    {"json", 0, NULL, JSON},       {"help", 0, NULL, HELP},     {NULL, 0, NULL, 0}};
 
 static bool take(int opt, const char *value, ckpt_bench *b)
 {
@@ -374,6 +395,8 @@ static bool take(int opt, const char *value, ckpt_bench *b)
         return b->stall = true;
     case COPY:
         return b->copies = true;
+    case ALONE:
+        return b->alone = true;
     case JSON:
         return b->json = true;
     case MIB:
@@ -412,6 +435,8 @@ static int parse(int argc, char **argv, ckpt_bench *b)
     b->dir = argv[optind];
     if (b->dir[0] == '\0' || strlen(b->dir) > CKPT_PATH_MAX - 64)
         return bench_wrong("ckpt: no proper folder: '%.40s'", b->dir);
+    if (b->alone && (b->save || b->load || b->stall || b->copies))
+        return bench_wrong("ckpt: --alone goes with no other measurement");
     if (!b->save && !b->load && !b->stall && !b->copies)
         b->save = b->load = b->stall = true;
     return 0;

@@ -12,7 +12,7 @@ typedef struct ckpt_bench {
     const char *dir;
     size_t bytes; /* of this rank */
     int mib, tensors, rounds, ranks;
-    bool save, load, stall, copies, json;
+    bool save, load, stall, copies, alone, json;
     bool made; /* dir */
     char *data, *copy;
 } ckpt_bench;

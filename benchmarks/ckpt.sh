@@ -46,7 +46,7 @@ ranks_of() { # RANKS COMMAND...
 seconds() {
     mkdir "$scratch/peer"
     case $1 in
-    tutti) ranks_of "$2" "$build/bin/tutti" bench ckpt "$scratch/run" --mib "$mib" --tensors "$3" --rounds 1 --save --load --json |
+    tutti) ranks_of "$2" "$build/bin/tutti" bench ckpt "$scratch/run" --mib "$mib" --tensors "$3" --alone --json |
         sed -n 's/.*"ours_s":\([0-9.]*\).*/\1/p' | tr '\n' ' ' && echo ;;
     hdf5) ranks_of "$2" "$hdf5" "$scratch/peer" "$mib" "$3" ;;
     torch) ranks_of "$2" "$torch" "$here/ckpt_torch.py" "$scratch/peer" "$mib" "$3" ;;

@@ -130,6 +130,9 @@ class Steps(unittest.TestCase):
             self.assertEqual(os.listdir(folder), [])
             status, out, err = bench(0, "ckpt", run, "--mib", "1", "--rounds", "1", "--copy", "--json")
             self.assertEqual((status, [json.loads(line)["what"] for line in out.splitlines()]), (0, ["save by copy"]), err)
+            status, out, err = bench(0, "ckpt", run, "--mib", "1", "--alone", "--json")
+            self.assertEqual(status, 0, err)
+            self.assertEqual([json.loads(line)["what"] for line in out.splitlines()], ["save", "load disk", "load cache"])
             status, out, err = bench(0, "ckpt", run, "--mib", "1", "--rounds", "1", "--load")
             self.assertEqual((status, [line.split()[:2] for line in out.splitlines()[2:]]), (0, [["load", "disk"], ["load", "cache"]]), err)
             self.assertEqual(bench(0, "ckpt", folder)[0], 2)
@@ -140,7 +143,8 @@ class Steps(unittest.TestCase):
                                  (["step", "--compute", "gpu"], 2, "--compute: 'gpu'"),
                                  (["step", "more"], 2, "what is 'more'"), (["overlap", "--bytes", "8"], 2, "at least 256"),
                                  (["ckpt"], 2, "a folder"), (["ckpt", "/no/such/folder"], 1, "cannot make"),
-                                 (["ckpt", "a", "b"], 2, "what is 'b'"), (["ckpt", "a", "--mib", "0"], 2, "--mib: '0'"),
+                                 (["ckpt", "a", "b"], 2, "what is 'b'"), (["ckpt", "a", "--alone", "--load"], 2, "--alone"),
+                                 (["ckpt", "a", "--mib", "0"], 2, "--mib: '0'"),
                                  (["scaling", "--steps", "0"], 2, "--steps: '0'"), (["step", "--ranks", "2"], 2, "1 rank came"),
                                  (["scaling", "--ranks", "1", "--", "sh", "-c", "exit 7"], 1, "failed on 1 ranks"),
                                  (["scaling", "--ranks", "1", "--", "true"], 1, "printed no number")):

@@ -178,6 +178,18 @@ int bench_wrong(const char *format, ...) TT_PRINTF(1, 2);
 bool bench_number(const char *text, double min, double max, double *out);
 bool bench_count(const char *text, int min, int max, int *out); /* a whole one */
 
+/* The options of one command. */
+typedef struct bench_syntax {
+    const char *shorts; /* getopt_long's, with the ':' that has missing values told apart */
+    const struct option *longs;
+    int help; /* the option that prints `usage` */
+    const char *usage;
+    bool (*take)(int opt, const char *value, void *into); /* false: there is no such value */
+} bench_syntax;
+/* Takes them into `into`; optind is then the first word that is none. 0, or the exit status, told;
+ * -1: help was printed. */
+int bench_take_options(int argc, char **argv, const bench_syntax *syntax, void *into);
+
 /* chart.c: lines over a logarithmic x axis, as an SVG file. */
 typedef struct bench_series {
     const char *name;

@@ -172,9 +172,9 @@ static void print_head(const ckpt_bench *b)
 {
     if (b->job.rank != 0 || b->json)
         return;
-    printf("# tutti bench ckpt: %.1f MiB in %d tensor%s on %d rank%s, %d rounds, in %s\n",
+    printf("# tutti bench ckpt: %.1f MiB in %d tensor%s on %d rank%s, %d round%s, in %s\n",
            (double)b->bytes * b->job.size / (1 << 20), b->tensors, b->tensors == 1 ? "" : "s",
-           b->job.size, b->job.size == 1 ? "" : "s", b->rounds, b->dir);
+           b->job.size, b->job.size == 1 ? "" : "s", b->rounds, b->rounds == 1 ? "" : "s", b->dir);
     printf("%-12s %10s %10s %10s %10s\n", "", "tutti s", "GiB/s", "raw s", "ratio");
 }
 
@@ -262,7 +262,6 @@ static tutti_status run_alone(ckpt_bench *b)
 {
     timings t = {0};
     int64_t from;
-    b->rounds = 1;
     TT_TRY(ckpt_clock_start(b, &from));
     TT_TRY(ckpt_clock_stop(b, from, save_now(b, FIRST_STEP), &t.tutti[0]));
     report(b, "save", &t);
@@ -384,8 +383,9 @@ static const struct option longs[] = {
     {"tensors", 1, NULL, TENSORS}, {"rounds", 1, NULL, ROUNDS}, {"ranks", 1, NULL, RANKS},
     {"json", 0, NULL, JSON},       {"help", 0, NULL, HELP},     {NULL, 0, NULL, 0}};
 
-static bool take(int opt, const char *value, ckpt_bench *b)
+static bool take(int opt, const char *value, void *into)
 {
+    ckpt_bench *b = into;
     switch (opt) {
     case SAVE:
         return b->save = true;
@@ -413,22 +413,10 @@ static bool take(int opt, const char *value, ckpt_bench *b)
 /* 0, or the exit status, told; -1: help was printed. */
 static int parse(int argc, char **argv, ckpt_bench *b)
 {
-    int opt;
-    opterr = 0;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
-        if (opt == HELP) {
-            if (bench_speaks())
-                fputs(usage, stdout);
-            return -1;
-        }
-        if (opt == ':')
-            return bench_wrong("%s needs a value", argv[optind - 1]);
-        if (opt == '?')
-            return bench_wrong("there is no option '%s'", argv[optind - 1]);
-        if (!take(opt, optarg, b))
-            return bench_wrong("no such value for --%s: '%s'", longs[opt].name, optarg);
-    }
+    static const bench_syntax syntax = {":", longs, HELP, usage, take};
+    int rc = bench_take_options(argc, argv, &syntax, b);
+    if (rc != 0)
+        return rc;
     if (optind + 1 != argc)
         return optind == argc ? bench_wrong("ckpt: a folder to be made is needed")
                               : bench_wrong("what is '%s'?", argv[optind + 1]);
@@ -437,6 +425,8 @@ static int parse(int argc, char **argv, ckpt_bench *b)
         return bench_wrong("ckpt: no proper folder: '%.40s'", b->dir);
     if (b->alone && (b->save || b->load || b->stall || b->copies))
         return bench_wrong("ckpt: --alone goes with no other measurement");
+    if (b->alone)
+        b->rounds = 1;
     if (!b->save && !b->load && !b->stall && !b->copies)
         b->save = b->load = b->stall = true;
     return 0;

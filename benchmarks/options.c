@@ -189,8 +189,9 @@ static bool take_run(int opt, const char *value, bench_options *o)
     }
 }
 
-static bool take(int opt, const char *value, bench_options *o)
+static bool take(int opt, const char *value, void *into)
 {
+    bench_options *o = into;
     switch (opt) {
     case OPT_COLD:
         o->cold = true;
@@ -216,14 +217,6 @@ static bool take(int opt, const char *value, bench_options *o)
     }
 }
 
-static const char *long_name(int opt)
-{
-    for (size_t i = 0; longs[i].name != NULL; i++)
-        if (longs[i].val == opt)
-            return longs[i].name;
-    return "?";
-}
-
 int bench_options_parse(int argc, char **argv, bench_options *out)
 {
     bench_options o = {.op = bench_op_find(argv[0]),
@@ -238,25 +231,14 @@ int bench_options_parse(int argc, char **argv, bench_options *out)
                        .rounds = 5,
                        .seconds = 0.5,
                        .threshold = 1.25};
-    int opt;
+    static const bench_syntax syntax = {":b:e:f:d:o:r:m:h", longs, 'h', usage, take};
+    int rc;
 
     if (o.op == NULL)
         return bench_wrong("there is no operation '%s'", argv[0]);
-    opterr = 0;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, ":b:e:f:d:o:r:m:h", longs, NULL)) != -1) {
-        if (opt == 'h') {
-            if (bench_speaks())
-                fputs(usage, stdout);
-            return -1;
-        }
-        if (opt == ':')
-            return bench_wrong("%s needs a value", argv[optind - 1]);
-        if (opt == '?')
-            return bench_wrong("there is no option '%s'", argv[optind - 1]);
-        if (!take(opt, optarg, &o))
-            return bench_wrong("no such value for --%s: '%s'", long_name(opt), optarg);
-    }
+    rc = bench_take_options(argc, argv, &syntax, &o);
+    if (rc != 0)
+        return rc;
     if (optind < argc)
         return bench_wrong("what is '%s'?", argv[optind]);
     if (o.min_bytes > o.max_bytes)

@@ -76,8 +76,9 @@ static bool take_size(int opt, const char *value, synth_options *o)
     }
 }
 
-static bool take(int opt, const char *value, synth_options *o)
+static bool take(int opt, const char *value, void *into)
 {
+    synth_options *o = into;
     switch (opt) {
     case MODEL:
         o->model = value;
@@ -122,23 +123,11 @@ int synth_parse(int argc, char **argv, const char *usage, synth_options *out, in
                        .scale = 1,
                        .steps = 9,
                        .match = "tokens/s"};
-    int opt;
+    const bench_syntax syntax = {"+:", longs, HELP, usage, take};
+    int rc = bench_take_options(argc, argv, &syntax, &o);
 
-    opterr = 0;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "+:", longs, NULL)) != -1) {
-        if (opt == HELP) {
-            if (bench_speaks())
-                fputs(usage, stdout);
-            return -1;
-        }
-        if (opt == ':')
-            return bench_wrong("%s needs a value", argv[optind - 1]);
-        if (opt == '?')
-            return bench_wrong("there is no option '%s'", argv[optind - 1]);
-        if (!take(opt, optarg, &o))
-            return bench_wrong("no such value for --%s: '%s'", longs[opt].name, optarg);
-    }
+    if (rc != 0)
+        return rc;
     *end_out = optind;
     *out = o;
     return 0;

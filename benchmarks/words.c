@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the command lines of `tutti bench` share. */
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,4 +54,34 @@ bool bench_count(const char *text, int min, int max, int *out)
         return false;
     *out = (int)value;
     return true;
+}
+
+static const char *long_name(const struct option *longs, int opt)
+{
+    while (longs->name != NULL && longs->val != opt)
+        longs++;
+    return longs->name != NULL ? longs->name : "?";
+}
+
+int bench_take_options(int argc, char **argv, const bench_syntax *syntax, void *into)
+{
+    int opt;
+
+    opterr = 0;
+    optind = 1;
+    while ((opt = getopt_long(argc, argv, syntax->shorts, syntax->longs, NULL)) != -1) {
+        if (opt == syntax->help) {
+            if (bench_speaks())
+                fputs(syntax->usage, stdout);
+            return -1;
+        }
+        if (opt == ':')
+            return bench_wrong("%s needs a value", argv[optind - 1]);
+        if (opt == '?')
+            return bench_wrong("there is no option '%s'", argv[optind - 1]);
+        if (!syntax->take(opt, optarg, into))
+            return bench_wrong("no such value for --%s: '%s'", long_name(syntax->longs, opt),
+                               optarg);
+    }
+    return 0;
 }

@@ -31,16 +31,7 @@ static void open_job(job *j, tt_rank *r)
     opts.name = "grads";
     TT_EXPECT_OK(r, tutti_stream_create(r->ctx, "main", 0, &j->stream));
     TT_EXPECT_OK(r, tutti_reducer_create(r->comm, &opts, &j->red));
-    for (int id = 0; id < TENSORS; id++) {
-        tutti_param p = TUTTI_PARAM_INIT;
-        char name[16];
-        snprintf(name, sizeof name, "w%d", id);
-        p.name = name;
-        p.dtype = TUTTI_FLOAT32;
-        p.ndim = 1;
-        p.shape[0] = FLOATS;
-        TT_EXPECT_OK(r, tutti_reducer_add(j->red, &p, NULL));
-    }
+    TT_EXPECT_OK(r, tt_add_params(j->red, TENSORS, FLOATS, NULL));
     TT_EXPECT_OK(r, tutti_reducer_commit(j->red));
 }
 
@@ -117,19 +108,26 @@ static tutti_status steps_until_failed(tt_rank *r)
     return status;
 }
 
+/* With as many good steps done as the rank's argument says, all ranks here. */
+static bool open_and_step(job *j, tt_rank *r)
+{
+    open_job(j, r);
+    if (!r->failed)
+        good_steps(j, *(const int *)r->arg);
+    if (r->failed)
+        return false;
+    tt_all_here(r);
+    return true;
+}
+
 static void missing_body(tt_rank *r)
 {
-    int good = *(const int *)r->arg;
     tutti_status status;
     char text[1024];
     job j;
 
-    open_job(&j, r);
-    if (!r->failed)
-        good_steps(&j, good);
-    if (r->failed)
+    if (!open_and_step(&j, r))
         return;
-    tt_all_here(r);
     status = step(&j, 1, r->rank == 1 ? 2 : -1);
     TT_EXPECT(r, r->rank != 1 || (status == TUTTI_ERR_MISSING && says("\"w2\"")));
     if (status == TUTTI_OK)
@@ -152,17 +150,12 @@ static void a_gradient_never_ready_is_named_everywhere(void **state)
 /* Rank 1 takes two micro-steps where rank 0 takes one, and both go on as if nothing was. */
 static void micros_body(tt_rank *r)
 {
-    int good = *(const int *)r->arg;
     tutti_status status = TUTTI_OK;
     char text[1024];
     job j;
 
-    open_job(&j, r);
-    if (!r->failed)
-        good_steps(&j, good);
-    if (r->failed)
+    if (!open_and_step(&j, r))
         return;
-    tt_all_here(r);
     status = step(&j, 1 + r->rank, -1);
     if (status == TUTTI_OK)
         status = tutti_stream_sync(r->ctx, j.stream);

@@ -78,16 +78,7 @@ static void make(tt_rank *r, tutti_reducer **red_out)
 
     opts.bucket_bytes = FLOATS * sizeof(float);
     TT_EXPECT_OK(r, tutti_reducer_create(r->comm, &opts, red_out));
-    for (int id = 0; id < TENSORS; id++) {
-        tutti_param p = TUTTI_PARAM_INIT;
-        char name[16];
-        snprintf(name, sizeof name, "w%d", id);
-        p.name = name;
-        p.dtype = TUTTI_FLOAT32;
-        p.ndim = 1;
-        p.shape[0] = FLOATS;
-        TT_EXPECT_OK(r, tutti_reducer_add(*red_out, &p, NULL));
-    }
+    TT_EXPECT_OK(r, tt_add_params(*red_out, TENSORS, FLOATS, NULL));
     TT_EXPECT_OK(r, tutti_reducer_commit(*red_out));
 }
 

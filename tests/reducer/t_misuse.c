@@ -13,35 +13,13 @@ static bool says(const char *what)
     return strstr(tutti_last_error(), what) != NULL;
 }
 
-/* TENSORS tensors "w0" ..., one to a bucket, with parameters at params[TENSORS][FLOATS] or none. */
-static void add_all(tt_rank *r, tutti_reducer *red, float *params)
-{
-    for (int id = 0; id < TENSORS; id++) {
-        tutti_param p = TUTTI_PARAM_INIT;
-        char name[16];
-        snprintf(name, sizeof name, "w%d", id);
-        p.name = name;
-        p.dtype = TUTTI_FLOAT32;
-        p.ndim = 1;
-        p.shape[0] = FLOATS;
-        p.param = params == NULL ? NULL : params + id * FLOATS;
-        TT_EXPECT_OK(r, tutti_reducer_add(red, &p, NULL));
-    }
-}
-
 static tutti_reducer *make(tt_rank *r, float *params)
 {
     tutti_reducer_opts opts = TUTTI_REDUCER_OPTS_INIT;
-    tutti_reducer *red = NULL;
 
     opts.bucket_bytes = FLOATS * sizeof(float);
     opts.name = "grads";
-    if (tutti_reducer_create(r->comm, &opts, &red) != TUTTI_OK)
-        tt_say(r, "create: %s", tutti_last_error());
-    add_all(r, red, params);
-    if (!r->failed && tutti_reducer_commit(red) != TUTTI_OK)
-        tt_say(r, "commit: %s", tutti_last_error());
-    return red;
+    return tt_make_reducer(r, r->comm, &opts, TENSORS, FLOATS, params);
 }
 
 static void step(tt_rank *r, tutti_reducer *red)
@@ -500,7 +478,7 @@ static void replica_body(tt_rank *r)
     for (int i = 0; i < TENSORS * FLOATS; i++) /* commit makes them equal, or finds that they are */
         params[i] = (float)i + (c->at_commit ? 0 : (float)r->rank);
     TT_EXPECT_OK(r, tutti_reducer_create(r->comm, &opts, &red));
-    add_all(r, red, params);
+    TT_EXPECT_OK(r, tt_add_params(red, TENSORS, FLOATS, params));
     if (c->at_commit && r->rank == c->victim)
         ((unsigned char *)&params[2 * FLOATS + 7])[1] ^= 0x10;
     if (c->at_commit) {
@@ -541,7 +519,7 @@ static void same_params_body(tt_rank *r)
 
     opts.flags = TUTTI_REDUCER_COMPARE_PARAMS;
     TT_EXPECT_OK(r, tutti_reducer_create(r->comm, &opts, &red));
-    add_all(r, red, params);
+    TT_EXPECT_OK(r, tt_add_params(red, TENSORS, FLOATS, params));
     TT_EXPECT_OK(r, tutti_reducer_commit(red));
     step(r, red);
     TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, inl));

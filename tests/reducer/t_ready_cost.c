@@ -10,25 +10,10 @@
 #include <time.h>
 
 #include "tt_alloc.h"
+#include "tt_locks.h"
 #include "tt_test.h"
 
 enum { PARAMS = 10000, THREADS = 8, FLOATS = 256, STEPS = 30 };
-
-static _Atomic long locks, contended;
-
-int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
-
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
-{
-    if (!tt_alloc_here)
-        return __real_pthread_mutex_lock(mutex);
-    locks++;
-    if (pthread_mutex_trylock(mutex) == 0)
-        return 0;
-    contended++;
-    return __real_pthread_mutex_lock(mutex);
-}
 
 typedef struct feeder {
     tutti_reducer *red;
@@ -105,15 +90,8 @@ static void body(tt_rank *r)
 
     opts.bucket_bytes = opts.first_bucket_bytes = (size_t)per_bucket * FLOATS * sizeof(float);
     TT_EXPECT_OK(r, tutti_reducer_create(r->comm, &opts, &red));
+    TT_EXPECT_OK(r, tt_add_params(red, PARAMS, FLOATS, NULL));
     for (int id = 0; id < PARAMS; id++) {
-        tutti_param p = TUTTI_PARAM_INIT;
-        char name[16];
-        snprintf(name, sizeof name, "p%d", id);
-        p.name = name;
-        p.dtype = TUTTI_FLOAT32;
-        p.ndim = 1;
-        p.shape[0] = FLOATS;
-        TT_EXPECT_OK(r, tutti_reducer_add(red, &p, NULL));
         last[id] = id % per_bucket == 0;
         calls += !last[id];
     }
@@ -125,14 +103,14 @@ static void body(tt_rank *r)
         if (r->failed)
             return;
         if (s == 2) /* streams are known and orders learnt */
-            locks = contended = tt_allocations = 0;
+            tt_locks = tt_locks_contended = tt_allocations = 0;
     }
     qsort(ns, STEPS, sizeof ns[0], by_value);
     printf("%s: ready %.0f ns of processor time (median of %d steps, %d parameters, %d threads); "
            "%ld locks taken (%ld contended) and %ld allocations in %d steps\n",
            on_stream ? "stream" : "inline", (double)ns[STEPS / 2] / calls, STEPS, PARAMS, THREADS,
-           (long)locks, (long)contended, (long)tt_allocations, STEPS - 3);
-    TT_EXPECT(r, locks == 0 && contended == 0 && tt_allocations == 0);
+           (long)tt_locks, (long)tt_locks_contended, (long)tt_allocations, STEPS - 3);
+    TT_EXPECT(r, tt_locks == 0 && tt_locks_contended == 0 && tt_allocations == 0);
     tutti_reducer_destroy(red);
     tutti_stream_destroy(r->ctx, stream);
 }

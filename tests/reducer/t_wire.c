@@ -16,25 +16,7 @@ enum { TENSORS = 5, FLOATS = 320 };
 
 static tutti_reducer *make(tt_rank *r, tutti_comm *comm, tutti_reducer_opts opts, float *params)
 {
-    tutti_reducer *red = NULL;
-    tutti_status status = tutti_reducer_create(comm, &opts, &red);
-
-    for (int id = 0; id < TENSORS && status == TUTTI_OK; id++) {
-        tutti_param p = TUTTI_PARAM_INIT;
-        char name[16];
-        snprintf(name, sizeof name, "w%d", id);
-        p.name = name;
-        p.dtype = TUTTI_FLOAT32;
-        p.ndim = 1;
-        p.shape[0] = FLOATS;
-        p.param = params != NULL ? params + id * FLOATS : NULL;
-        status = tutti_reducer_add(red, &p, NULL);
-    }
-    if (status == TUTTI_OK)
-        status = tutti_reducer_commit(red);
-    if (status != TUTTI_OK)
-        tt_say(r, "no reducer: %s", tutti_last_error());
-    return red;
+    return tt_make_reducer(r, comm, &opts, TENSORS, FLOATS, params);
 }
 
 static void fill(const tutti_reducer *red, int id, float x)
@@ -161,16 +143,7 @@ static void measured_body(tt_rank *r)
     double range[2];
 
     TT_EXPECT_OK(r, tutti_reducer_create(r->comm, &opts, &red));
-    for (int i = 0; i < 6; i++) {
-        tutti_param p = TUTTI_PARAM_INIT;
-        char name[16];
-        snprintf(name, sizeof name, "w%d", i);
-        p.name = name;
-        p.dtype = TUTTI_FLOAT32;
-        p.ndim = 1;
-        p.shape[0] = 200000;
-        TT_EXPECT_OK(r, tutti_reducer_add(red, &p, NULL));
-    }
+    TT_EXPECT_OK(r, tt_add_params(red, 6, 200000, NULL));
     TT_EXPECT_OK(r, tutti_reducer_commit(red));
     TT_EXPECT_OK(r, tutti_reducer_begin(red, 0, 1, (tutti_stream){0}));
     for (int id = 5; id >= 0; id--)

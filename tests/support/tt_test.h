@@ -61,6 +61,13 @@ void tt_all_here(tt_rank *r);
 #define TT_ASSERT_RANKS(n, nodes, body, arg)                                                       \
     assert_string_equal(tt_ranks_run((n), (nodes), (body), (arg)), "")
 
+/* Adds n tensors "w0" ... of so many floats; their parameters lie one behind the other at `params`
+ * (NULL: there are none). */
+tutti_status tt_add_params(tutti_reducer *red, int n, int floats, float *params);
+/* A reducer of these, committed; what fails is said, and what there is of it is returned. */
+tutti_reducer *tt_make_reducer(tt_rank *r, tutti_comm *comm, const tutti_reducer_opts *opts, int n,
+                               int floats, float *params);
+
 /* A small fast generator with a seed, for property tests. */
 typedef struct tt_rng {
     uint64_t state;

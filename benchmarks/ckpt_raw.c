@@ -14,7 +14,6 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdarg.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -73,6 +73,7 @@ table() {
 printf '%-15s %9s %-10s %10s %8s %8s %-8s %8s\n' op bytes memory us x.MPI x.best "" limit
 for op in "$@"; do
     measure "$op" mpi,limit | sed 's/^/default /' >"$rows"
+    [ -s "$rows" ] || { echo "collectives.sh: tutti bench gave no rows of '$op'" >&2 && exit 1; }
     for setting in sm nocma ucx; do
         case $setting in
         sm) options="--mca coll_sm_priority 100" ;;

@@ -206,8 +206,10 @@ static tutti_status measure(synth *s, unsigned kinds, synth_times *out)
     }
     free(samples);
     TT_TRY(status);
-    TT_TRY(last_bucket(s, &out->last));
-    out->floor = fmax(out->step[SYNTH_COMPUTE] + out->last, out->first + out->comm);
+    if ((kinds >> SYNTH_COMPUTE & 1) != 0) { /* what a floor is made of */
+        TT_TRY(last_bucket(s, &out->last));
+        out->floor = fmax(out->step[SYNTH_COMPUTE] + out->last, out->first + out->comm);
+    }
     TT_TRY(tutti_reducer_stats_get(s->red, &stats));
     out->bytes = stats.bytes;
     out->buckets = stats.buckets;

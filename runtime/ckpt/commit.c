@@ -24,17 +24,15 @@
 #include "core/clock.h"
 #include "core/log.h"
 
-/* Waiting ranks meet this often, so that a slow disk is no time-out. */
-enum { MEET_MIN_NS = 500000, MEET_MAX_NS = 200000000 };
-
+enum { MEET_MAX_NS = 200000000 };
 enum { DRAIN_TRIES = 5000, DRAIN_SLEEP_NS = 1000000 };
 enum { AT_FINALIZE = -2 }; /* the hook's step */
 
-static void close_fd(int *fd)
+int64_t tt_meet_wait(int64_t wait_ns, bool moved)
 {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+    if (moved)
+        return TT_MEET_MIN_NS;
+    return wait_ns > MEET_MAX_NS / 2 ? MEET_MAX_NS : 2 * wait_ns;
 }
 
 tutti_status tt_saver_drop(tt_saver *s, tutti_status status)
@@ -44,9 +42,9 @@ tutti_status tt_saver_drop(tt_saver *s, tutti_status status)
     if (s->dir >= 0 && tt_saver_leads(s) && s->temp_name[0] != '\0' &&
         tt_dir_remove(s->dir, s->temp_name) != TUTTI_OK)
         tt_log_warn(TT_CKPT, "%s: %s", s->path, tutti_last_error());
-    close_fd(&s->owner);
-    close_fd(&s->temp);
-    close_fd(&s->dir);
+    tt_fd_close(&s->owner);
+    tt_fd_close(&s->temp);
+    tt_fd_close(&s->dir);
     free(s->path);
     s->path = NULL;
     s->temp_name[0] = '\0';
@@ -252,7 +250,7 @@ static tutti_status give_up(tt_saver *s)
 
 tutti_status tt_saver_progress(tt_saver *s, bool wait)
 {
-    int64_t wait_ns = wait ? MEET_MIN_NS : 0;
+    int64_t wait_ns = wait ? TT_MEET_MIN_NS : 0;
     if (s->phase == TT_SAVE_GIVEN_UP)
         return look_again(s);
     while (s->phase >= TT_SAVE_WRITING) {
@@ -268,9 +266,7 @@ tutti_status tt_saver_progress(tt_saver *s, bool wait)
             return give_up(s);
         if (!wait)
             break;
-        wait_ns = out.all_done                ? MEET_MIN_NS
-                  : wait_ns > MEET_MAX_NS / 2 ? MEET_MAX_NS
-                                              : 2 * wait_ns;
+        wait_ns = tt_meet_wait(wait_ns, out.all_done);
     }
     return TUTTI_OK;
 }

@@ -25,19 +25,11 @@
 
 static const char call[] = "copy of a checkpoint";
 
-/* Waiting ranks meet this often. */
-enum { MEET_MIN_NS = 500000, MEET_MAX_NS = 200000000 };
 /* After a copy was given up: for its current system call. */
 #define LEAVE_NS INT64_C(10000000000)
 #define SECONDS_MAX 1e9
 
 typedef enum lateness { NOT_LATE, GIVE_UP, LEAVE } lateness;
-
-typedef struct tt_copy_note {
-    int32_t status;
-    uint16_t done;
-    uint16_t late; /* rank 0's: what its clock says */
-} tt_copy_note;
 
 void tt_copy_discard(tt_copy_job *job)
 {
@@ -95,12 +87,9 @@ tutti_status tt_copy_prepare(tt_saver *s, const tutti_ckpt_save_opts *opts)
 static void start_phase(tt_copier *c, tt_copy_phase phase, bool mine, tutti_status (*fn)(void *))
 {
     c->phase = phase;
-    c->begun = TUTTI_OK;
     c->worker.status = TUTTI_OK; /* of ranks that have nothing to do */
-    if (mine)
-        c->begun = tt_worker_start(&c->worker, fn, c);
-    if (c->begun != TUTTI_OK) /* told where the ranks meet */
-        snprintf(c->begun_text, sizeof c->begun_text, "%s", tutti_last_error());
+    if (mine && tt_worker_start(&c->worker, fn, c) != TUTTI_OK)
+        tt_log_debug(TT_CKPT, "%s; told where the ranks meet", tutti_last_error());
 }
 
 static void start_copy(tt_copier *c, tt_copy_job *job)
@@ -162,18 +151,11 @@ void tt_copy_give_way(tt_saver *s, bool saving)
         atomic_store(&s->copier->saving, saving);
 }
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void drop_copy(tt_copier *c)
 {
-    close_fd(&c->owner);
-    close_fd(&c->temp);
-    close_fd(&c->dir);
+    tt_fd_close(&c->owner);
+    tt_fd_close(&c->temp);
+    tt_fd_close(&c->dir);
     c->temp_name[0] = '\0';
     tt_source_close(&c->src);
     tt_buf_free(&c->manifest);
@@ -257,11 +239,7 @@ static tutti_status next_phase(tt_copier *c, bool failed, tutti_status mine)
 
 static bool part_done(tt_copier *c, int64_t wait_ns, tutti_status *status_out)
 {
-    *status_out = c->begun;
-    if (c->begun != TUTTI_OK) {
-        tt_fail_text(c->begun, c->begun_text);
-        return true;
-    }
+    *status_out = TUTTI_OK;
     if (!tt_worker_done(&c->worker, wait_ns))
         return false;
     *status_out = tt_worker_join(&c->worker);
@@ -274,7 +252,7 @@ static tutti_status meet(tt_copier *c, int64_t wait_ns, lateness mine, lateness 
 {
     tutti_status status;
     bool all_done = true, failed = false, done = part_done(c, wait_ns, &status);
-    tt_copy_note note = {status, done, (uint16_t)mine};
+    tt_save_note note = {status, done, (uint16_t)mine};
     TT_TRY(tt_all_gather_fixed(&c->ctx->world, call, &note, sizeof note, c->notes));
     for (int r = 0; r < c->ctx->world.size; r++) {
         all_done = all_done && c->notes[r].done != 0;
@@ -319,12 +297,12 @@ tutti_status tt_copy_finish(tt_saver *s, double seconds, bool last)
     if (c == NULL)
         return TUTTI_OK;
     TT_TRY(tt_agree(&c->ctx->world, call, limit_of(c, &seconds)));
-    int64_t end = tt_now_ns() + (int64_t)(seconds * 1e9), wait_ns = MEET_MIN_NS;
+    int64_t end = tt_end_of(seconds), wait_ns = TT_MEET_MIN_NS;
     lateness late = NOT_LATE;
     while (c->phase != TT_COPY_NONE && late != LEAVE) {
         bool moved;
         TT_TRY(meet(c, wait_ns, how_late(end, last), &late, &moved));
-        wait_ns = moved ? MEET_MIN_NS : wait_ns > MEET_MAX_NS / 2 ? MEET_MAX_NS : 2 * wait_ns;
+        wait_ns = tt_meet_wait(wait_ns, moved);
         c->ending = c->ending || late == GIVE_UP;
         if (c->ending && c->phase != TT_COPY_CLEANING)
             atomic_store(&c->worker.cancel, true);
@@ -365,7 +343,7 @@ void tt_copy_free(tt_copier *c)
     free(c);
 }
 
-static tutti_status tell(tutti_ctx *ctx, tutti_ckpt_copy_info *out)
+static void tell(tutti_ctx *ctx, tutti_ckpt_copy_info *out)
 {
     static const tutti_ckpt_copy_info none = TUTTI_CKPT_COPY_INFO_INIT;
     const tt_saver *s = tt_ctx_hook_find(ctx, "ckpt");
@@ -373,7 +351,6 @@ static tutti_status tell(tutti_ctx *ctx, tutti_ckpt_copy_info *out)
     *out = c == NULL ? none : c->info;
     if (c != NULL && c->job != NULL)
         out->pending = c->waiting != NULL ? c->waiting->step : c->job->step;
-    return TUTTI_OK;
 }
 
 static tutti_status info_args(const char *what, const tutti_ctx *ctx,
@@ -392,7 +369,8 @@ tutti_status tutti_ckpt_copy_state(tutti_ctx *ctx, tutti_ckpt_copy_info *info_ou
     TT_TRY(info_args("tutti_ckpt_copy_state", ctx, info_out));
     if (info_out == NULL)
         return tt_fail(TUTTI_ERR_ARG, "tutti_ckpt_copy_state: info_out is NULL");
-    return tell(ctx, info_out);
+    tell(ctx, info_out);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_ckpt_copy_wait(tutti_ctx *ctx, double seconds, tutti_ckpt_copy_info *info_out)
@@ -410,6 +388,6 @@ tutti_status tutti_ckpt_copy_wait(tutti_ctx *ctx, double seconds, tutti_ckpt_cop
         status = status == TUTTI_OK ? copy : tt_fail_text(status, text);
     }
     if (status == TUTTI_OK && info_out != NULL)
-        return tell(ctx, info_out);
+        tell(ctx, info_out);
     return status;
 }

@@ -38,9 +38,7 @@ struct tt_copier {
     bool ending; /* nothing is begun any more */
     bool waited; /* as long as a job waits at its end */
     tt_worker worker;
-    tutti_status begun; /* of the worker's start */
-    char begun_text[TT_ERROR_TEXT_MAX];
-    struct tt_copy_note *notes; /* of all ranks */
+    tt_save_note *notes; /* of all ranks */
     _Atomic bool saving; /* a save is being written: it goes first */
     tutti_ckpt_copy_info info;
 

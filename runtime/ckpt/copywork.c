@@ -12,10 +12,8 @@
  * Pages are dropped behind the copy in both folders. While a save is being written a block is
  * copied every so often only, which keeps the copy alive where saves follow close upon each other.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,7 +41,7 @@ static tutti_status lock_folder(tt_copier *c)
     tt_folder_lock_release(c->lock);
     c->lock = NULL;
     TT_TRY(tt_env_get_seconds(TT_ENV_CKPT_WAIT_LOCK, &wait_s));
-    int64_t end = tt_now_ns() + (int64_t)(wait_s * 1e9);
+    const int64_t end = tt_end_of(wait_s);
     for (;;) {
         tutti_status status = tt_folder_lock_take(c->dir, c->job->to, 0, &c->lock);
         if (status != TUTTI_ERR_STATE || tt_now_ns() >= end || atomic_load(&c->worker.cancel))

@@ -142,6 +142,13 @@ tutti_status tt_dir_make(const char *path)
     return status;
 }
 
+void tt_fd_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 tutti_status tt_dir_open(const char *path, int *fd_out)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -29,6 +29,7 @@ tutti_status tt_dir_is_part(int dir, const char *name, bool *part_out);
 tutti_status tt_dir_make(const char *path); /* with its parents, made durable */
 /* The directory a program named; NOT_FOUND where there is none. */
 tutti_status tt_dir_open(const char *path, int *fd_out);
+void tt_fd_close(int *fd); /* -1: nothing is open, and is what it leaves */
 tutti_status tt_dir_open_at(int dir, const char *name, int *fd_out);
 tutti_status tt_dir_sync(int dir, const char *what);
 

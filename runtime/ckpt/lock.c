@@ -208,7 +208,7 @@ tutti_status tt_folder_lock_take(int dir, const char *path, double wait_s,
     tutti_status status = tt_owner_temp_name(0, TT_TEMP_HEAD, l->token);
     if (l->dir < 0 && status == TUTTI_OK)
         status = tt_fail_errno(TUTTI_ERR_IO, errno, "cannot keep %s open", path);
-    int64_t end = tt_now_ns() + (int64_t)(wait_s * 1e9);
+    const int64_t end = tt_end_of(wait_s);
     while (status == TUTTI_OK && !off) {
         status = take_once(l, path, lease);
         if (status != TUTTI_ERR_STATE || tt_now_ns() >= end)

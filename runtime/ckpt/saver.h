@@ -52,8 +52,12 @@ struct tutti_ckpt {
 
 typedef struct tt_save_note {
     int32_t status;
-    uint16_t done, late;
+    uint16_t done, late; /* late: rank 0's, what its clock says */
 } tt_save_note;
+
+/* Waiting ranks meet ever more rarely, but so often that a slow disk is no time-out. */
+enum { TT_MEET_MIN_NS = 500000 };
+int64_t tt_meet_wait(int64_t wait_ns, bool moved); /* the next wait; moved: all had ended theirs */
 
 /* What stays after a commit: the newest `last` that are whole, every step that `every` divides
  * (0: none), and `step` in any case (-1: none). */

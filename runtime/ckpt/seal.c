@@ -17,7 +17,6 @@
 
 #include "ckpt/h5.h"
 #include "ckpt/saver.h"
-#include "core/log.h"
 
 static bool is_scalar_of(const tt_ctensor *t, size_t file)
 {

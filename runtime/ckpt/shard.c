@@ -246,7 +246,6 @@ static tutti_status fill(walk *w, int dir, const tt_shard_input *in)
     if (fstat(w->memory, &st) != 0)
         return tt_fail_errno(TUTTI_ERR_IO, errno, "no size of %s", w->out.name);
     w->report->bytes = (uint64_t)st.st_size;
-    TT_TRY(tt_out_reserve(&w->out, w->report->bytes));
     TT_TRY(tt_out_resize(&w->out, dir, w->report->bytes));
     TT_TRY(make_segments(w, in, w->report->offset));
     TT_TRY(write_blocks(w));

@@ -261,6 +261,18 @@ static void start_writing(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream
     tt_copy_give_way(s, true);
 }
 
+static tutti_status copy_args(const tt_saver *s, const tutti_ckpt_save_opts *opts)
+{
+    if (opts->copy_keep_last < -1 || opts->copy_keep_every < -1)
+        return tt_fail(TUTTI_ERR_ARG, "copy_keep_last or copy_keep_every is below -1");
+    if (opts->copy_to != NULL && opts->copy_to[0] == '\0')
+        return tt_fail(TUTTI_ERR_ARG, "copy_to names no folder");
+    if (opts->copy_to != NULL && strcmp(opts->copy_to, s->path) == 0)
+        return tt_fail(TUTTI_ERR_ARG, "copy_to %s is the folder that the checkpoints are in",
+                       s->path);
+    return TUTTI_OK;
+}
+
 static tutti_status commit_args(tt_saver *s, const tutti_ckpt *ck, tutti_stream stream,
                                 const tutti_ckpt_save_opts *opts)
 {
@@ -271,11 +283,7 @@ static tutti_status commit_args(tt_saver *s, const tutti_ckpt *ck, tutti_stream 
         return tt_fail(TUTTI_ERR_ARG,
                        "size, flags, keep_last, keep_every, mesh or timeout_s of the options is "
                        "wrong");
-    if (opts->copy_keep_last < -1 || opts->copy_keep_every < -1 ||
-        (opts->copy_to != NULL &&
-         (opts->copy_to[0] == '\0' || strcmp(opts->copy_to, s->path) == 0)))
-        return tt_fail(TUTTI_ERR_ARG,
-                       "copy_to, copy_keep_last or copy_keep_every of the options is wrong");
+    TT_TRY(copy_args(s, opts));
     if (ck->status != TUTTI_OK)
         return tt_fail_text(ck->status, ck->text);
     return s->ctx->dev_ops->stream_check(s->ctx->dev, stream);

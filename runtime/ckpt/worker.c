@@ -45,6 +45,10 @@ tutti_status tt_worker_start(tt_worker *w, tutti_status (*fn)(void *arg), void *
     /* status and text are the thread's from now on, until it has been joined */
     tutti_status status = tt_thread_start(&w->thread, "tt-ckpt", worker_main, w);
     w->running = status == TUTTI_OK;
+    if (status != TUTTI_OK) { /* join tells it */
+        w->status = status;
+        snprintf(w->text, sizeof w->text, "%s", tutti_last_error());
+    }
     return status;
 }
 

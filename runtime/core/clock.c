@@ -20,6 +20,11 @@ int64_t tt_deadline(double seconds)
     return tt_now_ns() + (int64_t)(seconds * NS);
 }
 
+int64_t tt_end_of(double seconds)
+{
+    return seconds > 0 ? tt_deadline(seconds) : tt_now_ns();
+}
+
 void tt_sleep_ns(int64_t ns)
 {
     struct timespec left = {ns / NS, ns % NS};

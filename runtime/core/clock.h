@@ -11,6 +11,8 @@ int64_t tt_now_ns(void); /* CLOCK_MONOTONIC */
 
 /* A point in time `seconds` from now; TT_NEVER for 0 or less. */
 int64_t tt_deadline(double seconds);
+/* The same, but now for 0 or less: the end of a wait that may be none. */
+int64_t tt_end_of(double seconds);
 
 void tt_sleep_ns(int64_t ns);
 

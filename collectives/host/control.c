@@ -124,24 +124,21 @@ static void choose_barrier(tt_host *host)
     atomic_store(&control->counted, patience->spin_ns == 0 || host->locals > TT_FLAGS_MOST);
 }
 
-/* Whether slots are needed anywhere: chunks that pass them are small, on all nodes. */
-static tutti_status find_slots(tt_host *host)
+/* Whether slots are needed anywhere: chunks that pass them are small, on all nodes. all: room for a
+ * byte of each rank. */
+static tutti_status find_slots(tt_host *host, uint8_t *all)
 {
     tt_group *group = &host->comm->group;
-    uint8_t mine, *all = NULL;
+    uint8_t mine;
     host->reaches = atomic_load(&host->control->unreachable) == 0;
     host->slots_pass = host->locals > 1 && !host->reaches;
     mine = host->slots_pass;
     if (host->nodes == 1 || host->most_locals == 1)
         return TUTTI_OK;
-    tutti_status status =
-        tt_agree(group, "making a communicator", tt_calloc((size_t)group->size, 1, &all));
-    if (status == TUTTI_OK)
-        status = tt_all_gather_fixed(group, "making a communicator", &mine, sizeof mine, all);
-    for (int i = 0; i < group->size && status == TUTTI_OK; i++)
+    TT_TRY(tt_all_gather_fixed(group, "making a communicator", &mine, sizeof mine, all));
+    for (int i = 0; i < group->size; i++)
         host->slots_pass = host->slots_pass || all[i] != 0;
-    free(all);
-    return status;
+    return TUTTI_OK;
 }
 
 tutti_status tt_control_create(tt_host *host)
@@ -166,7 +163,7 @@ tutti_status tt_control_create(tt_host *host)
     if (status == TUTTI_OK)
         status = tt_agree(group, "making a communicator", attach(host, all));
     if (status == TUTTI_OK)
-        status = find_slots(host);
+        status = find_slots(host, (uint8_t *)all); /* the hellos have been read */
     tt_shm_seal(&host->shm);
     free(all);
     return status;

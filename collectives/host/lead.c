@@ -22,7 +22,7 @@ static size_t node_bytes(const tt_host *host, int node)
     const tt_layout *at = &host->comm->layout;
     size_t bytes = 0;
     for (int i = 0; i < at->node_size[node]; i++) {
-        const int rank = at->node_rank[at->node_first[node] + i];
+        const int rank = tt_rank_at(at, node, i);
         bytes += host->offset[rank + 1] - host->offset[rank];
     }
     return bytes;
@@ -83,7 +83,7 @@ static void copy_out(const tt_run *run, const char *slot)
     for (int i = 0; i < host->nodes; i++) {
         const int node = (host->node + i) % host->nodes;
         for (int k = 0; k < layout->node_size[node]; k++) {
-            const int rank = layout->node_rank[layout->node_first[node] + k];
+            const int rank = tt_rank_at(layout, node, k);
             const size_t bytes = host->offset[rank + 1] - host->offset[rank];
             if (bytes > 0)
                 memcpy((char *)run->call->out + host->offset[rank], slot, bytes);

@@ -477,8 +477,8 @@ static tutti_status settle(tt_run *run, uint32_t last)
 {
     tt_host *host = run->host;
     tt_block *block = host->control->block;
-    tt_run at = *run;
     while (!tt_reached(host->compared, last)) {
+        tt_run at = *run;
         bool same = true;
         at.number = host->compared + 1;
         for (int i = 0; i < host->locals; i++) {

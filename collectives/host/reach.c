@@ -69,12 +69,11 @@ bool tt_reach_try(tt_host *host, int local, const tt_reach_offered *offered)
 }
 
 /* A peer that has withdrawn its memory knows why its call failed, and the news is on its way. */
-static tutti_status hear(tutti_ctx *ctx)
+static void hear(tutti_ctx *ctx)
 {
     const int64_t began_ns = tt_now_ns();
     while (tt_ctx_check(ctx) == TUTTI_OK && tt_now_ns() - began_ns < withdraw_ns)
         tt_sleep_ns(100000);
-    return tt_ctx_check(ctx);
 }
 
 static tutti_status failed(const tt_run *run, int local, const char *how)
@@ -83,7 +82,7 @@ static tutti_status failed(const tt_run *run, int local, const char *how)
     const int code = errno;
     char name[TT_HOST_MAX + 64];
     if (code == ECANCELED)
-        TT_TRY(hear(comm->ctx));
+        hear(comm->ctx);
     TT_TRY(tt_ctx_check(comm->ctx)); /* most likely the peer has gone, and somebody has said why */
     tt_ctx_rank_name(comm->ctx, comm->group.world[run->host->ranks[local]], name, sizeof name);
     return tt_fail(TUTTI_ERR_REMOTE,

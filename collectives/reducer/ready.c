@@ -58,8 +58,8 @@ static tutti_status mark(tutti_reducer *red, const char *call, const int *ids, s
     return TUTTI_OK;
 }
 
-static tutti_status wrong_stream(const tutti_reducer *red, const char *call, int id,
-                                 tutti_status status)
+static tutti_status failed_at(const tutti_reducer *red, const char *call, int id,
+                              tutti_status status)
 {
     return tt_fail_more(status, "reducer \"%s\": %s of \"%s\"", red->name, call,
                         red->params[id].name);
@@ -83,7 +83,7 @@ static tutti_status check_stream(tutti_reducer *red, const char *call, const int
 {
     if (n > 0 && tt_red_inline(stream)) {
         tutti_status status = red->ctx->dev_ops->stream_check(red->ctx->dev, stream);
-        return status == TUTTI_OK ? TUTTI_OK : wrong_stream(red, call, ids[0], status);
+        return status == TUTTI_OK ? TUTTI_OK : failed_at(red, call, ids[0], status);
     }
     for (size_t i = 0; i < n; i++) {
         tt_red_bucket *bucket = &red->buckets[red->params[ids[i]].bucket];
@@ -91,7 +91,7 @@ static tutti_status check_stream(tutti_reducer *red, const char *call, const int
         if (tt_red_source_find(&bucket->sources, stream) == NULL)
             status = new_source(red, bucket, stream);
         if (status != TUTTI_OK)
-            return wrong_stream(red, call, ids[i], status);
+            return failed_at(red, call, ids[i], status);
     }
     return TUTTI_OK;
 }
@@ -135,8 +135,7 @@ static tutti_status count(tutti_reducer *red, int id, tutti_stream stream)
     if (!tt_red_inline(stream))
         status = tt_red_source_count(red, tt_red_source_find(&bucket->sources, stream));
     if (status != TUTTI_OK)
-        return tt_ctx_fail(red->ctx, tt_fail_more(status, "reducer \"%s\": ready of \"%s\"",
-                                                  red->name, red->params[id].name));
+        return tt_ctx_fail(red->ctx, failed_at(red, "ready", id, status));
     if (atomic_fetch_sub(&bucket->pending, 1) == 1)
         return complete(red, b);
     return TUTTI_OK;

@@ -173,16 +173,15 @@ static tutti_status await_last(tutti_ctx *ctx, tt_step *step)
         tt_spot_exchange(&step->group, TT_CH_STEP, step->group.round[TT_CH_STEP] - 1);
     tt_stay stay = {
         .what = "tutti_step", .world = step->group.world, .n = step->group.size, .spot = &spot};
-    tutti_status status = TUTTI_OK;
     tt_wait wait;
     if (atomic_load_explicit(&step->running, memory_order_acquire) == 0)
         return tt_ctx_check(ctx);
     tt_stay_begin(ctx, &stay);
     tt_wait_begin(&wait, &ctx->caller_patience);
-    while (atomic_load_explicit(&step->running, memory_order_acquire) != 0 && status == TUTTI_OK) {
+    while (atomic_load_explicit(&step->running, memory_order_acquire) != 0 &&
+           tt_ctx_check(ctx) == TUTTI_OK) {
         tt_ctx_poll(ctx);
         tt_wait_once(&wait, &step->running, 1);
-        status = tt_ctx_check(ctx);
     }
     tt_stay_end(ctx, &stay);
     return tt_ctx_check(ctx);
